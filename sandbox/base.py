@@ -1,0 +1,115 @@
+"""The sandbox protocol: what the loop may ask of whatever evaluates candidates, wherever that is.
+
+Three implementations here (CUDA and CPU through the local harness, recorded measurements); the loop does not know which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from tilecast.sandbox.problem import Problem, ProblemFacts
+from tilecast.sandbox.schema import Document, EvaluationStatus, Measurement, Verification
+from tilecast.sandbox.source import Candidate
+
+ProgressSink = Callable[[str], None]
+"""Called with one short line while long work runs."""
+
+
+class DeviceFacts(Document):
+    """The device as a user would name it, and the figures a roofline needs."""
+
+    kind: Literal["cuda", "cpu", "replay"]
+    name: str
+    """For instance ``NVIDIA H200``, or the CPU's model."""
+    index: int | None = None
+    uuid: str = ""
+    compute_capability: str = ""
+    driver: str = ""
+    versions: dict[str, str] = {}
+    recorded: bool = False
+    """True where numbers come from a record instead of this machine."""
+
+
+class EvaluationOptions(Document):
+    """How to evaluate; the same for every candidate of a run."""
+
+    timeout_s: float = 60.0
+    pure: bool = False
+    require_sandbox: bool = False
+    baseline: str = "auto"
+    """``auto`` is the fastest of eager, compile and max-autotune; or one of these names."""
+    baseline_source: str | None = None
+    """Text of the candidate-format file to compare with, where the user named one."""
+    max_seconds: float = 20.0
+    """Device seconds that one comparison may take."""
+    margin: float = 0.01
+    profile: bool = False
+
+
+class Preflight(Document):
+    """Answer of the check made before money is spent."""
+
+    status: Literal[EvaluationStatus.PASSED, EvaluationStatus.INVALID_REFERENCE, EvaluationStatus.OUT_OF_MEMORY]
+    reason: str = ""
+    facts: ProblemFacts | None = None
+    seconds: float = 0.0
+
+
+class BaselineTimes(Document):
+    """Median milliseconds on the ``full`` workload of each baseline that could be measured, and how long it took."""
+
+    times_ms: dict[str, float]
+    fastest: str
+    seconds: float = 0.0
+    recorded: bool = False
+    notes: list[str] = []
+
+
+class Estimate(Document):
+    """What one evaluation is expected to take, in device seconds, before any was made."""
+
+    seconds_per_eval: float
+    setup_seconds: float
+    basis: str
+    """Where the figure comes from, in words: ``recorded``, ``measured``, ``assumed``."""
+
+
+class Sandbox(Protocol):
+    """Evaluates candidates of one problem at a time on one device.
+
+    Calls block; they may be made from several threads but run one at a time on the device. Every call returns a value
+    with a status for whatever a candidate does.
+
+    Raises:
+        EnvironmentFailure: when the machine itself is broken (and only then).
+    """
+
+    @property
+    def device(self) -> DeviceFacts: ...
+
+    def preflight(self, problem: Problem, progress: ProgressSink) -> Preflight: ...
+
+    def estimate(self, problem: Problem) -> Estimate: ...
+
+    def baselines(self, problem: Problem, options: EvaluationOptions, progress: ProgressSink) -> BaselineTimes: ...
+
+    def verify(
+        self, problem: Problem, candidate: Candidate, options: EvaluationOptions, progress: ProgressSink
+    ) -> Verification: ...
+
+    def benchmark(
+        self, problem: Problem, candidate: Candidate, options: EvaluationOptions, progress: ProgressSink
+    ) -> Measurement:
+        """Verify every timed output and measure against the baseline; may return any rejecting status."""
+        ...
+
+    def lint(self, problem: Problem, progress: ProgressSink) -> dict[str, Any]: ...
+
+    def interrupt(self) -> None:
+        """Stop what is running now (from another thread); its call returns or raises soon after."""
+        ...
+
+    def close(self) -> None:
+        """Kill every process that belongs to the sandbox."""
+        ...

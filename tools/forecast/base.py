@@ -1,0 +1,40 @@
+"""The forecaster protocol: a calibrated guess with an abstention, never a measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from pydantic import ConfigDict
+from tilecast.sandbox.hardware import Hardware
+from tilecast.sandbox.problem import Problem, ProblemFacts
+from tilecast.sandbox.schema import Document, Forecast
+from tilecast.sandbox.source import Candidate
+from tilecast.tools.propose.base import Tried
+
+EvidenceProvider = Callable[[Candidate], dict[str, Any] | None]
+"""Compile-time evidence of a candidate on the target (see docs), or None where it cannot be had."""
+
+
+class ForecastContext(Document):
+    """What a forecaster may know. ``baseline_ms`` is None before it was measured."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+    problem: Problem
+    facts: ProblemFacts
+    hardware: Hardware | None
+    """None for a GPU that is not in the catalogue: forecasters abstain."""
+    baseline_name: str
+    baseline_ms: float | None
+    incumbent_ms: float | None
+    tried: list[Tried] = []
+    evidence: EvidenceProvider | None = None
+
+
+class Forecaster(Protocol):
+    """Forecasts of several candidates at once, in their order."""
+
+    @property
+    def name(self) -> str: ...
+
+    def forecast(self, candidates: Sequence[Candidate], context: ForecastContext) -> list[Forecast]: ...
