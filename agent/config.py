@@ -1,0 +1,137 @@
+"""Layered configuration: flags > environment > ``tilecast.toml`` or ``[tool.tilecast]`` > the user's ``config.toml`` > defaults.
+
+Optional layers come in, one resolved :class:`Settings` comes out, with where each value came from. Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tilecast.sandbox.errors import UsageError
+
+ENVIRONMENT = {"OPENAI_BASE_URL": "base_url", "TILECAST_MODEL": "model"}
+"""Variables that set a value; ``OPENAI_API_KEY`` is read where it is used and never stored, ``TILECAST_HOME`` by :func:`home`."""
+
+
+class Strict(BaseModel):
+    """Frozen, and strict about names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BudgetSettings(Strict):
+    """Limits of a run; None is no limit."""
+
+    max_evals: int | None = Field(default=None, gt=0)
+    max_gpu_seconds: float | None = Field(default=None, gt=0)
+    max_tokens: int | None = Field(default=None, gt=0)
+    max_usd: float | None = Field(default=None, gt=0)
+    max_minutes: float | None = Field(default=None, gt=0)
+
+
+class Settings(Strict):
+    """Everything configurable, resolved. A flag of the same name (dashes for underscores) wins over every file."""
+
+    model: str | None = None
+    base_url: str | None = None
+    device: str = "auto"
+    forecaster: str = "auto"
+    target: str | None = None
+    language: str | None = None
+    strategy: str = "search"
+    pure: bool = False
+    require_sandbox: bool = False
+    timeout_s: float = Field(default=60.0, gt=0, le=3600)
+    in_flight: int = Field(default=4, ge=1, le=64)
+    database_url: str | None = None
+    budget: BudgetSettings = BudgetSettings()
+    models: dict[str, dict[str, Any]] = {}
+    """Per model: sampling parameters, extra request parameters, prices; checked where the model is built."""
+    origin: dict[str, str] = Field(default={}, exclude=True)
+    """Where each value that is not a default came from."""
+
+
+def home(environ: Mapping[str, str] = os.environ) -> Path:
+    """The user's tilecast folder: ``TILECAST_HOME``, else ``~/.tilecast``. Runs, caches and ``config.toml`` live there."""
+    given = environ.get("TILECAST_HOME")
+    return Path(given).expanduser() if given else Path.home() / ".tilecast"
+
+
+def resolve(
+    flags: Mapping[str, Any] | None = None, cwd: Path | None = None, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """Put the layers together.
+
+    Args:
+        flags: values given on the command line; None values are not given. ``budget`` keys may stand at the top level.
+        cwd: the working folder, where ``tilecast.toml`` or ``pyproject.toml`` is looked for.
+        environ: the process environment.
+
+    Raises:
+        UsageError: for an unreadable file, an unknown key or a bad value, naming file and key.
+    """
+    folder = cwd or Path.cwd()
+    merged: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    layers = [*_files(folder, environ), ("environment", _environment(environ)), ("command line", _nested(flags or {}))]
+    for name, values in layers:
+        _validate(values, name)
+        for key, value in values.items():
+            if isinstance(value, dict) and isinstance(merged.get(key), dict):
+                merged[key] = {**merged[key], **value}
+            else:
+                merged[key] = value
+            origin[key] = name
+    return _validate(merged, "configuration").model_copy(update={"origin": origin})
+
+
+def _validate(values: Mapping[str, Any], where: str) -> Settings:
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        if first["type"] == "extra_forbidden":
+            known = ", ".join(k for k in (*Settings.model_fields, "budget.max_evals …") if k != "origin")
+            raise UsageError(f"{where}: unknown key {key!r}; known are {known}") from None
+        raise UsageError(f"{where}: {key} = {first['input']!r}: {first['msg']}") from None
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    return {key: environ[name] for name, key in ENVIRONMENT.items() if environ.get(name)}
+
+
+def _nested(flags: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in flags.items() if value is not None}
+    budget = {key: given.pop(key) for key in list(given) if key in BudgetSettings.model_fields}
+    return {**given, **({"budget": budget} if budget else {})}
+
+
+def _files(folder: Path, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
+    """User file first, then the project's (``tilecast.toml`` wins over ``[tool.tilecast]``; both at once is an error)."""
+    layers = []
+    user = home(environ) / "config.toml"
+    if user.is_file():
+        layers.append((str(user), _read(user)))
+    project, pyproject = folder / "tilecast.toml", folder / "pyproject.toml"
+    tool = _read(pyproject).get("tool", {}).get("tilecast") if pyproject.is_file() else None
+    if project.is_file() and tool is not None:
+        raise UsageError(f"{project} and [tool.tilecast] in {pyproject} both exist; keep one")
+    if project.is_file():
+        layers.append((str(project), _read(project)))
+    elif tool is not None:
+        layers.append((f"{pyproject} [tool.tilecast]", dict(tool)))
+    return layers
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{file}: {error}") from error
