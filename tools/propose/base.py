@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tilecast.sandbox.base import DeviceFacts
 from tilecast.sandbox.problem import Problem, ProblemFacts
@@ -38,6 +38,8 @@ class ProposalContext(Document):
     start: Candidate | None
     """The kernel the user gave, if any."""
     tried: list[Tried] = []
+    pending: list[Candidate] = []
+    """Proposed before and not yet dealt with (in flight, or waiting after a resume): never proposed again."""
 
 
 class ProposalRequest(Document):
@@ -82,4 +84,17 @@ class Proposer(Protocol):
             BudgetRefused: if asking would not fit in the budget.
             EnvironmentFailure: if a provider is down.
         """
+        ...
+
+
+@runtime_checkable
+class PoolProposer(Protocol):
+    """A proposer that can lay many candidates before a forecaster at once; those chosen are then claimed."""
+
+    def pool(self, request: ProposalRequest, context: ProposalContext, limit: int) -> list[Candidate]:
+        """Up to ``limit`` candidates that were not proposed yet: neighbours of the best, and a spread over the rest."""
+        ...
+
+    def claim(self, candidate: Candidate, request: ProposalRequest, context: ProposalContext) -> Proposal:
+        """Turn one of :meth:`pool` into the proposal of this request; it will not be offered again."""
         ...

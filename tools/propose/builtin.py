@@ -1,0 +1,266 @@
+"""`builtin`: a program that rewrites CONFIG within SPACE. It needs no key and costs nothing.
+
+What it proposes depends on the seed, the proposal's index and what the run has tried; nothing else is remembered but the
+points already given out, so that a resumed run continues as an undisturbed one would.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilecast.sandbox.source import Candidate
+from tilecast.tools.model.base import CallJournal
+from tilecast.tools.propose.base import Proposal, ProposalContext, ProposalRequest, Tried
+from tilecast.tools.propose.grid import Grid, Point, skeleton_key
+from tilecast.tools.propose.knobs import NoTunables, TunableFinder, grid_of
+from tilecast.tools.propose.search import Seen, free_moves, next_point, spread
+
+NEIGHBOUR_SHARE = 0.5
+"""Share of a pool that lies around the best; the rest is spread over the space."""
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A point in one of the grids."""
+
+    grid: int
+    point: Point
+
+
+class BuiltinProposer:
+    """Neighbourhood search with restarts over the SPACE of the user's kernel, or over what is recorded of it.
+
+    Args:
+        start: the kernel to turn the knobs of; None takes the parent of each request, or the record.
+        recorded: variants that were measured: only these are proposed (an empty list means that there is no limit).
+        allowed: a further test that a candidate must pass.
+        finder: finds tunables where a kernel declares none.
+    """
+
+    def __init__(
+        self,
+        start: Candidate | None = None,
+        recorded: Sequence[Candidate] = (),
+        allowed: Callable[[Candidate], bool] | None = None,
+        finder: TunableFinder | None = None,
+    ) -> None:
+        self._start, self._allowed = start, allowed
+        self._finder = None if finder is None else lru_cache(maxsize=4096)(finder)
+        self._lock = threading.Lock()
+        self._given: dict[Spot, None] = {}
+        self._grids: list[Grid] = []
+        self._open = not recorded
+        self._trouble = ""
+        self._set_up(start, recorded)
+
+    @property
+    def name(self) -> str:
+        """``builtin``."""
+        return "builtin"
+
+    @property
+    def costs_money(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def size(self) -> int:
+        """Number of points there are to propose."""
+        return sum(grid.size for grid in self._grids)
+
+    @property
+    def trouble(self) -> str:
+        """Why there is nothing to turn, or an empty text."""
+        return "" if self._grids else self._trouble
+
+    def propose(self, request: ProposalRequest, context: ProposalContext, journal: CallJournal) -> Proposal:
+        """The next point; ``exhausted`` when all were given out or the kernel has no tunables."""
+        with self._lock:
+            self._adopt(request.parent)
+            if not self._grids:
+                return Proposal(candidate=None, reason=self._trouble, origin=self.name, exhausted=True)
+            seen = self._seen(context)
+            spot = self._next(request, seen)
+            if spot is None:
+                reason = f"all {self.size} points of the space were proposed"
+                return Proposal(candidate=None, reason=reason, origin=self.name, exhausted=True)
+            return self._proposal(spot, request)
+
+    def neighbours(self, candidate: Candidate, context: ProposalContext, limit: int) -> list[Candidate]:
+        """Up to ``limit`` candidates one step from ``candidate`` that were not proposed yet (empty for a foreign kernel)."""
+        with self._lock:
+            self._adopt(candidate)
+            spot = self._spot(candidate, exact=False)
+            if spot is None:
+                return []
+            moves = free_moves(self._seen(context)[spot.grid], spot.point)
+            return [self._candidate(Spot(spot.grid, point)) for point in moves[:limit]]
+
+    def pool(self, request: ProposalRequest, context: ProposalContext, limit: int) -> list[Candidate]:
+        """Up to ``limit`` candidates not proposed yet: around the parent and the best measured, the rest spread."""
+        with self._lock:
+            self._adopt(request.parent)
+            seen = self._seen(context)
+            rng = random.Random(f"pool:{request.seed}:{request.index}")
+            spots = dict.fromkeys(self._near(request, seen, int(limit * NEIGHBOUR_SHARE)))
+            for number, state in enumerate(seen):
+                share = max(1, round((limit - len(spots)) / (len(seen) - number)))
+                drawn = (Spot(number, point) for point in spread(state, rng, share + len(spots)))
+                spots.update(dict.fromkeys([spot for spot in drawn if spot not in spots][:share]))
+            return [self._candidate(spot) for spot in list(spots)[:limit]]
+
+    def claim(self, candidate: Candidate, request: ProposalRequest, context: ProposalContext) -> Proposal:
+        """The proposal for a candidate of :meth:`pool`.
+
+        Raises:
+            ValueError: if the candidate is not a point of this space.
+        """
+        with self._lock:
+            spot = self._spot(candidate, exact=True)
+            if spot is None:
+                raise ValueError(f"{candidate.name}: not a point of this space; claim takes candidates of pool()")
+            return self._proposal(spot, request)
+
+    def _set_up(self, start: Candidate | None, recorded: Sequence[Candidate]) -> None:
+        if recorded:
+            self._grids = _recorded_grids(recorded, start)
+            self._trouble = "" if self._grids else f"no variant of {start.name if start else 'any kernel'} is recorded"
+            return
+        if start is None:
+            self._trouble = "there is no kernel whose CONFIG could be rewritten; give one with --kernel FILE"
+            return
+        try:
+            self._grids = [grid_of(start, self._finder)]
+        except NoTunables as problem:
+            self._trouble = str(problem)
+
+    def _adopt(self, parent: Candidate | None) -> None:
+        """Take in a parent of another structure (a model's kernel) as a further grid."""
+        if parent is None or not self._open or any(g.skeleton == skeleton_key(parent.source) for g in self._grids):
+            return
+        if any(self._locate(grid, parent) is not None for grid in self._grids):
+            return
+        try:
+            self._grids.append(grid_of(parent, self._finder))
+        except NoTunables as problem:
+            self._trouble = self._trouble or str(problem)
+
+    def _next(self, request: ProposalRequest, seen: list[Seen]) -> Spot | None:
+        rng = random.Random(f"{request.seed}:{request.index}")
+        if self._start is not None and (first := self._spot(self._start, exact=True)) is not None:
+            if seen[first.grid].free(first.point):
+                return first
+        chosen = None if request.parent is None else self._spot(request.parent, exact=False)
+        for number in self._order(chosen, seen, rng):
+            centre = chosen.point if chosen is not None and chosen.grid == number else None
+            if centre is None and not seen[number].taken:
+                centre = self._own(number)
+            point = next_point(seen[number], centre, rng)
+            if point is not None:
+                return Spot(number, point)
+        return None
+
+    def _order(self, chosen: Spot | None, seen: list[Seen], rng: random.Random) -> list[int]:
+        """Grids to look in: mostly the parent's, sometimes the one least tried, then the others."""
+        others = sorted(range(len(seen)), key=lambda number: (len(seen[number].taken), rng.random()))
+        if chosen is None or (len(seen) > 1 and rng.random() < 1 / 3 and not self._open):
+            return others
+        return [chosen.grid, *(number for number in others if number != chosen.grid)]
+
+    def _own(self, number: int) -> Point:
+        grid = self._grids[number]
+        return grid.nearest(grid.current)
+
+    def _near(self, request: ProposalRequest, seen: list[Seen], limit: int) -> list[Spot]:
+        centres = [] if request.parent is None else [self._spot(request.parent, exact=False)]
+        timed = [
+            (ms, Spot(g, p)) for g, state in enumerate(seen) for p, ms in state.measured_ms.items() if ms is not None
+        ]
+        centres += [spot for _, spot in sorted(timed, key=lambda item: item[0])]
+        if not centres and self._grids:
+            centres = [Spot(0, self._own(0))]
+        found: dict[Spot, None] = {}
+        for centre in centres:
+            if centre is not None and len(found) < limit:
+                found.update(dict.fromkeys(Spot(centre.grid, p) for p in free_moves(seen[centre.grid], centre.point)))
+        return list(found)[:limit]
+
+    def _seen(self, context: ProposalContext) -> list[Seen]:
+        seen = [Seen(grid, allowed=self._test(number)) for number, grid in enumerate(self._grids)]
+        for spot in self._given:
+            seen[spot.grid].taken.add(spot.point)
+        for item in context.tried:
+            self._note(seen, item)
+        for candidate in context.pending:
+            if (spot := self._spot(candidate, exact=True)) is not None:
+                seen[spot.grid].taken.add(spot.point)
+        return seen
+
+    def _note(self, seen: list[Seen], item: Tried) -> None:
+        spot = self._spot(item.candidate, exact=True)
+        if spot is not None:
+            seen[spot.grid].taken.add(spot.point)
+            if item.status is not None:
+                seen[spot.grid].measured_ms[spot.point] = item.latency_ms
+
+    def _test(self, number: int) -> Callable[[Point], bool]:
+        test = self._allowed
+        if test is None:
+            return lambda point: True
+        return lambda point: test(self._candidate(Spot(number, point)))
+
+    def _spot(self, candidate: Candidate, exact: bool) -> Spot | None:
+        for number, grid in enumerate(self._grids):
+            values = self._locate(grid, candidate)
+            if values is None:
+                continue
+            point = grid.point(values) if exact else grid.nearest(values)
+            return None if point is None else Spot(number, point)
+        return None
+
+    def _locate(self, grid: Grid, candidate: Candidate) -> dict[str, object] | None:
+        """The tunables' values if the candidate is a variant of the grid's kernel."""
+        if candidate.config is not None:
+            return candidate.config if skeleton_key(candidate.source) == grid.skeleton else None
+        if grid.base.config is not None or self._finder is None:
+            return {} if candidate.source == grid.base.source else None
+        found = self._finder(candidate)
+        if found is None or list(found[0]) != list(grid.current):
+            return None
+        return found[0] if grid.write(found[0]).source == candidate.source else None
+
+    def _candidate(self, spot: Spot) -> Candidate:
+        grid = self._grids[spot.grid]
+        number = "_".join(map(str, spot.point))
+        return grid.candidate(spot.point, f"{grid.base.name}-{number}" if number else grid.base.name)
+
+    def _proposal(self, spot: Spot, request: ProposalRequest) -> Proposal:
+        self._given[spot] = None
+        grid, parent = self._grids[spot.grid], request.parent
+        return Proposal(
+            candidate=self._candidate(spot),
+            parent_sha256=None if parent is None else parent.sha256,
+            origin=self.name,
+            note=f"{grid.base.name}: {grid.change(spot.point)}",
+        )
+
+
+def _recorded_grids(recorded: Sequence[Candidate], start: Candidate | None) -> list[Grid]:
+    """One grid a kernel, holding its recorded variants only; just the user's kernel where one was given."""
+    families: dict[str, list[Candidate]] = {}
+    for item in recorded:
+        families.setdefault(skeleton_key(item.source), []).append(item)
+    wanted = list(families) if start is None else [key for key in families if key == skeleton_key(start.source)]
+    grids = []
+    for key in wanted:
+        variants = families[key]
+        base = start or variants[0]
+        configs = [item.config or {} for item in variants]
+        names = list(configs[0])
+        space = {name: [config[name] for config in configs if name in config] for name in names}
+        grids.append(Grid(base, base.config or {}, space, base.with_config, members=configs))
+    return grids
