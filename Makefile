@@ -1,0 +1,40 @@
+# `make demo` and `make test` do all the set-up on a fresh machine (Python 3.11 or newer, Linux or macOS).
+PYTHON ?= python3
+VENV ?= .venv
+# The versions this is tested with. A torch built for CUDA brings its own Triton; the CPU build brings none.
+TORCH ?= torch==2.13.0
+TRITON ?= triton==3.6.0
+BIN := $(VENV)/bin
+
+.PHONY: demo test check docs clean
+
+demo: $(VENV)/.installed
+	$(BIN)/tilecast optimize examples/softmax
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	PYTHONPATH=.types $(BIN)/lint-imports
+	$(BIN)/python docs/make_help.py --check
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/python docs/make_help.py
+
+$(VENV)/.installed: pyproject.toml setup.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install -q "$(TORCH)"
+	test "$$(uname)" != Linux || $(BIN)/python -c "import triton" 2>/dev/null || $(BIN)/python -m pip install -q "$(TRITON)"
+	$(BIN)/python -m pip install -q -e .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install -q -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

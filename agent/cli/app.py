@@ -1,0 +1,109 @@
+"""The command line: registers one module a command. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "optimize": ("tilecast.agent.cli.optimize", "optimize"),
+    "verify": ("tilecast.agent.cli.verify", "verify"),
+    "bench": ("tilecast.agent.cli.bench", "bench"),
+    "forecast": ("tilecast.agent.cli.forecast", "forecast"),
+    "tune": ("tilecast.agent.cli.tune", "tune"),
+    "lint": ("tilecast.agent.cli.lint", "lint"),
+    "runs": ("tilecast.agent.cli.runs", "runs"),
+    "show": ("tilecast.agent.cli.show", "show"),
+    "report": ("tilecast.agent.cli.report", "report"),
+    "study": ("tilecast.agent.cli.study", "study"),
+    "forecaster": ("tilecast.agent.cli.forecaster", "app"),
+    "doctor": ("tilecast.agent.cli.doctor", "doctor"),
+}
+"""Command -> module and the function (or sub-application) in it. A module at its top imports typer and the standard library."""
+
+
+class LazyGroup(TyperGroup):
+    """Imports a command's module only when that command is asked for, or listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands in the order of :data:`COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The click command of one module."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name]
+        target = getattr(importlib.import_module(module), attribute)
+        if isinstance(target, typer.Typer):
+            command = typer.main.get_command(target)
+            command.name = cmd_name
+            return command
+        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        single.command(cmd_name)(target)
+        return typer.main.get_command(single)
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="tilecast",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        try:
+            typer.echo(f"tilecast {version('tilecast')}")
+        except PackageNotFoundError:
+            typer.echo("tilecast (not installed as a package)")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Make GPU kernels faster, with numbers one can believe.
+
+    A proposer rewrites a kernel in a loop; a forecaster predicts which rewrites are worth the GPU's time; the rest is
+    verified and measured against the fastest baseline, paired and with an interval, until a budget is spent.
+
+    Start with: **tilecast optimize examples/softmax** (needs no key and no GPU), then **tilecast doctor**.
+    """
+
+
+def main() -> Any:
+    """Entry point: one line for a user's mistake, its exit code, no traceback."""
+    from tilecast.sandbox.errors import TilecastError
+
+    if os.environ.get("NO_COLOR"):
+        os.environ.setdefault("TERM", "dumb")
+    try:
+        return app()
+    except TilecastError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
