@@ -1,0 +1,274 @@
+"""The state of a run, folded from its events. A fresh and a resumed run take the same path through here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilecast.agent.budget import Amount
+from tilecast.agent.record.events import (
+    BaselinesDone,
+    CallAnswered,
+    CallLost,
+    CallReleased,
+    CallReserved,
+    Chosen,
+    EvaluationDone,
+    EvaluationLost,
+    EvaluationStarted,
+    Event,
+    Forecasted,
+    Judged,
+    PreflightDone,
+    ProposalAsked,
+    Proposed,
+    SessionOpened,
+    Stopped,
+    Stored,
+    Verified,
+)
+from tilecast.sandbox.schema import CandidateCounts, EvaluationStatus, Forecast, Measurement, Verification
+from tilecast.tools.model.base import Usage
+
+REJECTED = frozenset(set(EvaluationStatus) - {EvaluationStatus.PASSED, EvaluationStatus.NOT_RECORDED})
+
+
+@dataclass
+class CandidateState:
+    """How far one proposal came."""
+
+    index: int
+    asked_seq: int = 0
+    parent_sha256: str | None = None
+    proposed: Proposed | None = None
+    forecast: Forecast | None = None
+    chosen: Chosen | None = None
+    in_flight_gpu_s: float | None = None
+    verification: Verification | None = None
+    result: Measurement | None = None
+    counted: bool = False
+    charged_gpu_s: float = 0.0
+    lost: EvaluationLost | None = None
+    judged: Judged | None = None
+    judged_seq: int = 0
+
+    @property
+    def sha256(self) -> str | None:
+        """Hash of its source, if it has one."""
+        return None if self.proposed is None else self.proposed.source_sha256
+
+    @property
+    def timed(self) -> bool:
+        """Verified and measured by this run: only such a one can be best."""
+        result = self.result
+        return (
+            result is not None
+            and result.status is EvaluationStatus.PASSED
+            and result.latency_ms is not None
+            and result.speedup is not None
+            and result.verdict is not None
+        )
+
+
+@dataclass
+class RunState:
+    """Everything that the log says."""
+
+    seq: int = 0
+    elapsed_s: float = 0.0
+    sessions: int = 0
+    preflight: PreflightDone | None = None
+    baselines: BaselinesDone | None = None
+    spent: Amount = field(default_factory=Amount)
+    candidates: dict[int, CandidateState] = field(default_factory=dict)
+    open_calls: dict[str, Usage] = field(default_factory=dict)
+    answered_seq: dict[str, int] = field(default_factory=dict)
+    calls: int = 0
+    lost_calls: int = 0
+    by_canonical: dict[str, int] = field(default_factory=dict)
+    best: int | None = None
+    since_best: int = 0
+    """Evaluations judged since the best one changed."""
+    barren: int = 0
+    """Proposals in a row that led to no evaluation."""
+    exhausted: bool = False
+    stopped: Stopped | None = None
+    evaluated: int = 0
+    evaluated_gpu_s: float = 0.0
+    counts: CandidateCounts = field(default_factory=CandidateCounts)
+
+    def apply(self, stored: Stored) -> None:
+        """Fold one event in."""
+        self.seq = stored.seq
+        self.elapsed_s = max(self.elapsed_s, stored.elapsed_s)
+        event = stored.event
+        if not isinstance(event, Stopped):
+            self.stopped = None
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event, stored.seq)
+
+    def candidate(self, index: int) -> CandidateState:
+        """The state of one proposal, made on first use."""
+        return self.candidates.setdefault(index, CandidateState(index))
+
+    @property
+    def next_index(self) -> int:
+        """Number of the next proposal to ask for."""
+        return max(self.candidates, default=-1) + 1
+
+    @property
+    def unanswered(self) -> list[CandidateState]:
+        """Asked for, and nothing came yet; in order."""
+        return [c for c in self.candidates.values() if c.proposed is None]
+
+    @property
+    def unfinished(self) -> CandidateState | None:
+        """The candidate that has come and is not judged yet (one at a time)."""
+        return next((c for c in self.candidates.values() if c.proposed is not None and c.judged is None), None)
+
+    def best_state(self) -> CandidateState | None:
+        """The fastest verified and measured candidate."""
+        return None if self.best is None else self.candidates[self.best]
+
+    def _count(self, **more: int) -> None:
+        current = self.counts
+        self.counts = current.model_copy(update={k: getattr(current, k) + v for k, v in more.items()})
+
+
+def amount_of(usage: Usage) -> Amount:
+    """Tokens and dollars of a request as a ledger amount."""
+    return Amount(tokens=usage.tokens, usd=usage.usd)
+
+
+def _session(state: RunState, event: SessionOpened, seq: int) -> None:
+    state.sessions = event.number
+
+
+def _preflight(state: RunState, event: PreflightDone, seq: int) -> None:
+    state.preflight = event
+    state.spent += Amount(gpu_seconds=event.charged_gpu_s)
+
+
+def _baselines(state: RunState, event: BaselinesDone, seq: int) -> None:
+    state.baselines = event
+    state.spent += Amount(gpu_seconds=event.charged_gpu_s)
+
+
+def _call_reserved(state: RunState, event: CallReserved, seq: int) -> None:
+    state.open_calls[event.key] = event.estimate
+
+
+def _call_answered(state: RunState, event: CallAnswered, seq: int) -> None:
+    state.open_calls.pop(event.key, None)
+    state.answered_seq[event.key] = seq
+    state.calls += 1
+    state.spent += amount_of(event.answer.usage)
+
+
+def _call_released(state: RunState, event: CallReleased, seq: int) -> None:
+    state.open_calls.pop(event.key, None)
+    state.spent += amount_of(event.charged)
+
+
+def _call_lost(state: RunState, event: CallLost, seq: int) -> None:
+    state.open_calls.pop(event.key, None)
+    state.lost_calls += 1
+    state.spent += amount_of(event.charged)
+
+
+def _asked(state: RunState, event: ProposalAsked, seq: int) -> None:
+    candidate = state.candidate(event.index)
+    candidate.asked_seq, candidate.parent_sha256 = seq, event.parent_sha256
+
+
+def _proposed(state: RunState, event: Proposed, seq: int) -> None:
+    candidate = state.candidate(event.index)
+    candidate.proposed = event
+    candidate.parent_sha256 = event.parent_sha256 or candidate.parent_sha256
+    state.exhausted = state.exhausted or event.exhausted
+    if event.source_sha256 is not None:
+        state._count(proposed=1)
+    if event.canonical is not None:
+        state.by_canonical.setdefault(event.canonical, event.index)
+
+
+def _forecasted(state: RunState, event: Forecasted, seq: int) -> None:
+    state.candidate(event.index).forecast = event.forecast
+    if event.forecast.source != "none":
+        state._count(forecast=1)
+
+
+def _chosen(state: RunState, event: Chosen, seq: int) -> None:
+    state.candidate(event.index).chosen = event
+    if event.action == "skip":
+        state._count(skipped_by_forecast=1)
+
+
+def _started(state: RunState, event: EvaluationStarted, seq: int) -> None:
+    state.candidate(event.index).in_flight_gpu_s = event.reserved_gpu_s
+
+
+def _verified(state: RunState, event: Verified, seq: int) -> None:
+    state.candidate(event.index).verification = event.verification
+
+
+def _evaluated(state: RunState, event: EvaluationDone, seq: int) -> None:
+    candidate = state.candidate(event.index)
+    candidate.in_flight_gpu_s = None
+    candidate.result, candidate.counted, candidate.charged_gpu_s = event.result, event.counted, event.charged_gpu_s
+    status = event.result.status
+    if event.counted:
+        state.spent += Amount(evals=1, gpu_seconds=event.charged_gpu_s)
+        state.evaluated += 1
+        state.evaluated_gpu_s += event.charged_gpu_s
+    state._count(
+        verified=int(status is EvaluationStatus.PASSED),
+        rejected=int(status in REJECTED),
+        measured=int(candidate.timed),
+        not_recorded=int(status is EvaluationStatus.NOT_RECORDED),
+    )
+
+
+def _evaluation_lost(state: RunState, event: EvaluationLost, seq: int) -> None:
+    candidate = state.candidate(event.index)
+    candidate.in_flight_gpu_s, candidate.verification, candidate.lost = None, None, event
+    state.spent += Amount(evals=1, gpu_seconds=event.charged_gpu_s)
+
+
+def _judged(state: RunState, event: Judged, seq: int) -> None:
+    candidate = state.candidate(event.index)
+    candidate.judged, candidate.judged_seq = event, seq
+    if candidate.counted:
+        state.barren = 0
+        state.since_best += 1
+    else:
+        state.barren += 1
+    # The log says which is best; that it was verified and measured is checked here all the same.
+    if event.best and candidate.timed:
+        state.best, state.since_best = event.index, 0
+
+
+def _stopped(state: RunState, event: Stopped, seq: int) -> None:
+    state.stopped = event
+
+
+_HANDLERS: dict[type[Event], Callable[..., None]] = {
+    SessionOpened: _session,
+    PreflightDone: _preflight,
+    BaselinesDone: _baselines,
+    CallReserved: _call_reserved,
+    CallAnswered: _call_answered,
+    CallReleased: _call_released,
+    CallLost: _call_lost,
+    ProposalAsked: _asked,
+    Proposed: _proposed,
+    Forecasted: _forecasted,
+    Chosen: _chosen,
+    EvaluationStarted: _started,
+    Verified: _verified,
+    EvaluationDone: _evaluated,
+    EvaluationLost: _evaluation_lost,
+    Judged: _judged,
+    Stopped: _stopped,
+}
