@@ -45,6 +45,10 @@ class EvaluationOptions(Document):
     """Device seconds that one comparison may take."""
     margin: float = 0.01
     profile: bool = False
+    workload: str = "full"
+    """The workload that is timed."""
+    confirm: bool = False
+    """Time a finalist again in a fresh process with other call counts, and soak it."""
 
 
 class Preflight(Document):
