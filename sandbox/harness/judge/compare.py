@@ -1,0 +1,294 @@
+"""Compare a candidate's outputs with the expected ones: structure first, then values. Vectorised, in chunks of rows.
+
+:func:`compare_structure` reads what the worker *says* about its outputs (plain dicts); :func:`compare_values` reads the bytes that arrived in the
+judge's own buffers. Both return a :class:`Comparison`, whose reason names output, index, expected and got.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness.judge.oracle import (
+    Allowed,
+    Answer,
+    OutputAnswer,
+    arithmetic_unit,
+    as_rows,
+    nonfinite_kinds,
+)
+from tilecast.sandbox.harness.judge.ties import names_equal_elements
+
+CHUNK_ELEMENTS = 1 << 24
+_KIND_NAMES = ("a finite number", "NaN", "+inf", "-inf")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``status`` is a name of EvaluationStatus; ``error`` the worst relative L2 error over the outputs; ``ratio`` the worst error over what is allowed."""
+
+    status: str
+    reason: str = ""
+    error: float | None = None
+    ratio: float = 0.0
+    output: int | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.status == "PASSED"
+
+
+@dataclass(frozen=True)
+class OutputClaim:
+    """What a worker reports about one output before its bytes are read."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    stride: tuple[int, ...] = ()
+    storage_bytes: int | None = None
+    device: str = ""
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> OutputClaim:
+        """The claim that an honest worker makes."""
+        storage = tensor.untyped_storage().nbytes()
+        return cls(
+            tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.stride(), storage, str(tensor.device)
+        )
+
+
+def compare_structure(
+    expected: Sequence[OutputClaim], claimed: Sequence[OutputClaim], *, overlap_allowed: Sequence[bool] = ()
+) -> Comparison:
+    """Count, shapes, types, element counts and memory: no output may lie on itself (stride 0) unless the reference's does.
+
+    Containers do not count: a tuple, a list and a named structure are one and the same sequence of tensors.
+    """
+    if len(expected) != len(claimed):
+        return Comparison("INCORRECT_SHAPE", f"{len(claimed)} output tensors, expected {len(expected)}")
+    for index, (want, got) in enumerate(zip(expected, claimed, strict=True)):
+        if want.shape != got.shape:
+            return _wrong("INCORRECT_SHAPE", index, f"shape {list(got.shape)}, expected {list(want.shape)}")
+        if want.dtype != got.dtype:
+            return _wrong("INCORRECT_DTYPE", index, f"dtype {got.dtype}, expected {want.dtype}")
+        if want.device and got.device and want.device.split(":")[0] != got.device.split(":")[0]:
+            return _wrong("INCORRECT_DTYPE", index, f"lies on {got.device}, expected {want.device}")
+        allowed = index < len(overlap_allowed) and overlap_allowed[index]
+        if not allowed and got.stride and overlapping(got.shape, got.stride):
+            detail = f"strides {list(got.stride)} put several elements of shape {list(got.shape)} at one address"
+            return _wrong("INCORRECT_SHAPE", index, detail + "; return a tensor that owns its elements")
+    return Comparison("PASSED")
+
+
+def overlapping(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """True if two elements may share an address (sufficient test: sorted by stride, each axis must step over the ones below)."""
+    reach = 0
+    for step, size in sorted((abs(s), n) for s, n in zip(stride, shape, strict=True) if n > 1):
+        if step <= reach:
+            return True
+        reach += step * (size - 1)
+    return False
+
+
+def compare_values(answer: Answer, got: Sequence[Tensor], where: str = "") -> Comparison:
+    """Judge the values. ``got`` has the expected shapes and dtypes (views of the judge's buffers); ``where`` opens the reason."""
+    worst_error, worst_ratio = None, 0.0
+    for index, (want, have) in enumerate(zip(answer.outputs, got, strict=True)):
+        if tuple(have.shape) != want.shape or have.dtype is not want.dtype:
+            return _wrong("INCORRECT_SHAPE", index, f"shape {list(have.shape)} {have.dtype}", where)
+        if want.elements == 0:
+            continue
+        result = _compare_exact(answer, want, have, got, index) if want.allowed is None else _real(answer, want, have)
+        worst_ratio = max(worst_ratio, result.ratio)
+        if result.error is not None:
+            worst_error = max(worst_error or 0.0, result.error)
+        if not result.passed:
+            return _wrong(result.status, index, result.reason, where, worst_error, worst_ratio)
+    return Comparison("PASSED", "", worst_error, worst_ratio)
+
+
+def compare(answer: Answer, got: Sequence[Tensor], where: str = "") -> Comparison:
+    """Structure and values of real tensors in one go (tests, mutation checks)."""
+    want = [OutputClaim(item.shape, str(item.dtype).removeprefix("torch.")) for item in answer.outputs]
+    result = compare_structure(want, [OutputClaim.of(item) for item in got])
+    if not result.passed:
+        return _wrong(result.status, None, result.reason, where)
+    return compare_values(answer, got, where)
+
+
+def _wrong(
+    status: str, index: int | None, detail: str, where: str = "", error: float | None = None, ratio: float = math.inf
+) -> Comparison:
+    place = f"output {index}: {detail}" if index is not None else detail
+    return Comparison(status, f"{where}: {place}" if where else place, error, ratio, index)
+
+
+def _real(answer: Answer, want: OutputAnswer, have: Tensor) -> Comparison:
+    """One floating output."""
+    assert want.allowed is not None
+    rows = as_rows(have)
+    step = max(1, CHUNK_ELEMENTS // max(1, rows.shape[1]))
+    tally = _Tally(want, want.allowed)
+    for start in range(0, rows.shape[0], step):
+        stop = min(start + step, rows.shape[0])
+        bad = tally.add(answer, rows[start:stop], start, stop)
+        if bad:
+            return Comparison("INCORRECT_NUMERICAL", bad, tally.relative_error, math.inf)
+    return tally.verdict()
+
+
+class _Tally:
+    """Accumulates errors over chunks of rows and keeps the worst of each kind."""
+
+    def __init__(self, want: OutputAnswer, allowed: Allowed) -> None:
+        self.want, self.allowed = want, allowed
+        self.square_error = self.square_truth = 0.0
+        self.element = (0.0, 0, 0.0)
+        self.row = (0.0, 0, 0.0)
+        self.worst_got = 0.0
+
+    @property
+    def relative_error(self) -> float:
+        if self.square_error == 0.0:
+            return 0.0
+        return math.sqrt(self.square_error / self.square_truth) if self.square_truth > 0 else math.inf
+
+    def add(self, answer: Answer, rows: Tensor, start: int, stop: int) -> str:
+        """Take in rows [start, stop); returns the reason if non-finite positions disagree."""
+        truth = self.want.truth[start:stop]
+        values = rows.to(torch.float64)
+        kinds = None if self.want.kinds is None else self.want.kinds[start:stop]
+        keep, reason = self._check_nonfinite(answer, rows, values, truth, kinds, start)
+        if reason:
+            return reason
+        if keep is not None:
+            values, truth = values.where(keep, 0.0), truth.where(keep, 0.0)
+        error = (values - truth).abs_()
+        limit = truth.abs().mul_(self.allowed.per_size).add_(self.allowed.per_row[start:stop])
+        self.square_error += float(error.square().sum())
+        self.square_truth += float(truth.square().sum())
+        self._note_row(torch.linalg.vector_norm(error, dim=1), start, stop)
+        ratio = error.div_(limit)
+        place = int(ratio.argmax())
+        worst = float(ratio.flatten()[place])
+        if worst > self.element[0]:
+            self.element = (worst, start * rows.shape[1] + place, float(limit.flatten()[place]))
+            self.worst_got = float(values.flatten()[place])
+        return ""
+
+    def _note_row(self, norms: Tensor, start: int, stop: int) -> None:
+        ratio = norms / self.allowed.row_l2[start:stop]
+        place = int(ratio.argmax())
+        if float(ratio[place]) > self.row[0]:
+            self.row = (float(ratio[place]), start + place, float(norms[place]))
+
+    def _check_nonfinite(
+        self, answer: Answer, rows: Tensor, values: Tensor, truth: Tensor, kinds: Tensor | None, start: int
+    ) -> tuple[Tensor | None, str]:
+        """Which elements to compare as numbers (None: all), and the reason if NaN or inf stand in the wrong places."""
+        have = nonfinite_kinds(rows)
+        if have is None and kinds is None:
+            return None, ""
+        have = torch.zeros_like(kinds) if have is None and kinds is not None else have
+        assert have is not None
+        want = torch.zeros_like(have) if kinds is None else kinds
+        wrong = have != want
+        if answer.nonfinite != "match":
+            wrong &= have != 1  # an honest kernel may let more NaN through than the reference
+            if answer.nonfinite == "inf":
+                wrong &= ~((want == 1) & (have != 0))
+            depends = self.want.depends
+            if depends is not None:
+                wrong &= (want == 0) | depends[start : start + want.shape[0]]
+        wrong &= ~_overflow_either_way(truth, have, want, self.want.dtype)
+        if bool(wrong.any()):
+            place = int(wrong.flatten().to(torch.int8).argmax())
+            expected = _KIND_NAMES[int(want.flatten()[place])]
+            if expected == _KIND_NAMES[0]:
+                expected = f"{float(truth.flatten()[place]):.6g}"
+            got = float(values.flatten()[place])
+            count = int(wrong.sum())
+            index = _cell(self.want, start * want.shape[1] + place)
+            return None, f"at {index} expected {expected}, got {got:.6g} ({count} such elements)"
+        return (have == 0) & (want == 0), ""
+
+    def verdict(self) -> Comparison:
+        relative, cap = self.relative_error, self.allowed.cap
+        cap_ratio = _cap_ratio(relative, cap, self.square_truth)
+        ratio = max(self.element[0], self.row[0], cap_ratio)
+        if ratio <= 1.0:
+            return Comparison("PASSED", "", relative if self.square_truth > 0 else 0.0, ratio)
+        return Comparison("INCORRECT_NUMERICAL", self._reason(relative, cap_ratio), relative, ratio)
+
+    def _reason(self, relative: float, cap_ratio: float) -> str:
+        ratio, flat, limit = self.element
+        columns = self.want.truth.shape[1]
+        expected = float(self.want.truth[flat // columns, flat % columns])
+        own = self.allowed.own_error
+        text = (
+            f"at {_cell(self.want, flat)} expected {expected:.9g}, got {self.worst_got:.9g}; allowed error {limit:.2g}"
+        )
+        if ratio <= 1.0 and self.row[0] > 1.0:
+            text = f"row {self.row[1]} is off by {self.row[2]:.3g} (L2), {self.row[0]:.3g} times what is allowed; worst element {text}"
+        elif ratio <= 1.0:
+            text = (
+                f"relative L2 error {relative:.3g} exceeds the tolerance {self.allowed.cap:.3g}; worst element {text}"
+            )
+        return f"{text} (relative L2 error {relative:.3g}; the reference's own is {own:.3g})"
+
+
+def _cap_ratio(relative: float, cap: float, square_truth: float) -> float:
+    """Relative L2 error over its cap; a truth that is all zero is left to the element bounds."""
+    if relative == 0.0 or square_truth == 0.0:
+        return 0.0
+    return relative / cap if cap > 0 else math.inf
+
+
+def _overflow_either_way(truth: Tensor, have: Tensor, want: Tensor, dtype: torch.dtype) -> Tensor:
+    """Where the truth lies at the edge of the type's range one may overflow and the other not."""
+    if dtype.is_complex:
+        return torch.zeros_like(want, dtype=torch.bool)
+    edge = torch.finfo(dtype).max * (1 - 8 * max(torch.finfo(dtype).eps, arithmetic_unit(dtype)))
+    beyond = truth.abs() >= edge
+    sign = torch.where(truth > 0, 2, 3).to(torch.int8)
+    return beyond & (((have == sign) & (want == 0)) | ((want == sign) & (have == 0)))
+
+
+def _compare_exact(answer: Answer, want: OutputAnswer, have: Tensor, got: Sequence[Tensor], index: int) -> Comparison:
+    """Integers and bools: equal to the reference, to the truth where the two differ, or naming an equal element (ties)."""
+    flat = have.reshape(-1)
+    wrong = flat != want.truth
+    for other in want.alternates:
+        wrong &= flat != other
+    if not bool(wrong.any()):
+        return Comparison("PASSED", "", 0.0)
+    if names_equal_elements(answer, index, have, got):
+        return Comparison("PASSED", "", 0.0)
+    place = int(wrong.to(torch.int8).argmax())
+    cell = _cell(want, place)
+    count = int(wrong.sum())
+    detail = (
+        f"at {cell} expected {want.truth[place].item()}, got {flat[place].item()} ({count} of {flat.numel()} differ)"
+    )
+    return Comparison("INCORRECT_NUMERICAL", detail, None, math.inf)
+
+
+def _cell(want: OutputAnswer, flat: int) -> list[int]:
+    """The index of a flat position, as a user would write it."""
+    if want.dtype.is_complex:
+        flat //= 2
+    index = []
+    for size in reversed(want.shape):
+        index.append(flat % size)
+        flat //= size
+    return index[::-1]
+
+
+def describe(result: Comparison) -> dict[str, Any]:
+    """A comparison as plain JSON fields."""
+    return {"status": result.status, "reason": result.reason, "error": result.error, "ratio": result.ratio}
