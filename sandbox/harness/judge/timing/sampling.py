@@ -115,7 +115,7 @@ class Sampler:
         while True:
             walls, agree = [], True
             for side in ("candidate", "baseline"):
-                leg = self.source.leg(side, calls)  # type: ignore[arg-type]
+                leg = self.source.leg(side, calls)
                 walls.append(leg.judge_ms / 1e3 / calls)
                 median = leg_ms(leg.calls_ms)
                 agree &= abs(median / last[side] - 1) <= self.plan.stable_within

@@ -1,0 +1,119 @@
+"""The window in which a comparison is made: who else was on the device, and whether its clock held still.
+
+A leg is discarded when the clock was slowed down or moved by more than 5 % since the leg before, or when another process
+kept the device busy. What is a fact about the card's load (a power cap) or merely present (an idle process) is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tilecast.sandbox.harness.judge.timing.nvml import CAPS, SLOWDOWNS, Reading
+
+CLOCK_TOLERANCE = 0.05
+MIN_INTERVAL_S = 0.02
+"""Asking costs some hundred microseconds: not oftener than this."""
+
+
+class Watched(Protocol):
+    """What a window needs to know; :class:`~tilecast.sandbox.harness.judge.timing.nvml.Nvml` answers on a real card."""
+
+    def read(self) -> Reading: ...
+
+    def busy_processes(self) -> dict[int, int] | None: ...
+
+
+@dataclass
+class Window:
+    """Watches one comparison.
+
+    Attributes:
+        watched: the device, None where nothing can be asked (a CPU, no management library).
+        own_processes: asked anew each time: the process ids that belong to this evaluation.
+        why_blind: what to say where ``watched`` is None.
+    """
+
+    watched: Watched | None
+    own_processes: Callable[[], Iterable[int]]
+    why_blind: str = ""
+    clock_s: Callable[[], float] = time.monotonic
+    _last: Reading | None = None
+    _last_s: float = -1e9
+    _verdict: str = ""
+    _clocks: list[int] = field(default_factory=list)
+    _caps: Counter[str] = field(default_factory=Counter)
+    _present: set[int] = field(default_factory=set)
+
+    def discard_reason(self) -> str:
+        """Why the leg that just ended must not count; empty if it may."""
+        if self.watched is None:
+            return ""
+        now = self.clock_s()
+        if now - self._last_s < MIN_INTERVAL_S:
+            return self._verdict
+        self._last_s = now
+        reading = self.watched.read()
+        self._verdict = self._judge(self.watched, reading)
+        self._last = reading
+        self._clocks.append(reading.sm_mhz)
+        self._caps.update(name for bit, name in CAPS.items() if reading.reasons & bit)
+        return self._verdict
+
+    def _judge(self, watched: Watched, reading: Reading) -> str:
+        slow = [name for bit, name in SLOWDOWNS.items() if reading.reasons & bit]
+        if slow:
+            return f"clock throttled: {', '.join(slow)}"
+        if self._last is not None and self._last.sm_mhz > 0 and reading.sm_mhz > 0:
+            change = reading.sm_mhz / self._last.sm_mhz - 1
+            if abs(change) > CLOCK_TOLERANCE:
+                return f"the SM clock moved by more than {CLOCK_TOLERANCE:.0%}"
+        return self._others(watched, reading)
+
+    def _others(self, watched: Watched, reading: Reading) -> str:
+        own = set(self.own_processes())
+        if reading.processes and not reading.processes & own:
+            return ""  # Process ids of another namespace: nothing can be told apart.
+        others = reading.processes - own
+        self._present |= others
+        if not others:
+            return ""
+        busy = watched.busy_processes() or {}
+        active = sorted(pid for pid in others if busy.get(pid, 0) > 0)
+        return f"another process kept the device busy (pid {', '.join(map(str, active))})" if active else ""
+
+    def report(self) -> dict[str, Any]:
+        """What was seen, for the record."""
+        if self.watched is None:
+            return {"watched": False, "why": self.why_blind}
+        seen = [clock for clock in self._clocks if clock > 0]
+        return {
+            "watched": True,
+            "sm_mhz": {"low": min(seen), "high": max(seen)} if seen else None,
+            "limited_by": dict(self._caps),
+            "other_processes": sorted(self._present),
+            "readings": len(self._clocks),
+        }
+
+
+def own_processes() -> set[int]:
+    """This process and all below it, from /proc."""
+    parents: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", encoding="latin-1") as file:
+                    parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found = {os.getpid()}
+    grown = True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        found |= more
+        grown = bool(more)
+    return found
