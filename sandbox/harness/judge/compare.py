@@ -1,6 +1,7 @@
 """Compare a candidate's outputs with the expected ones: structure first, then values. Vectorised, in chunks of rows.
 
-:func:`compare_structure` reads what the worker *says* about its outputs (plain dicts); :func:`compare_values` reads the bytes that arrived in the
+:func:`compare_structure` reads what the worker *says* about its outputs (plain dicts); :func:`compare_values` reads
+the bytes that arrived in the
 judge's own buffers. Both return a :class:`Comparison`, whose reason names output, index, expected and got.
 """
 
@@ -30,7 +31,9 @@ _KIND_NAMES = ("a finite number", "NaN", "+inf", "-inf")
 
 @dataclass(frozen=True)
 class Comparison:
-    """``status`` is a name of EvaluationStatus; ``error`` the worst relative L2 error over the outputs; ``ratio`` the worst error over what is allowed."""
+    """``status`` is a name of EvaluationStatus; ``error`` the worst relative L2 error over the outputs; ``ratio`` the
+    worst error over what is allowed.
+    """
 
     status: str
     reason: str = ""
@@ -65,7 +68,8 @@ class OutputClaim:
 def compare_structure(
     expected: Sequence[OutputClaim], claimed: Sequence[OutputClaim], *, overlap_allowed: Sequence[bool] = ()
 ) -> Comparison:
-    """Count, shapes, types, element counts and memory: no output may lie on itself (stride 0) unless the reference's does.
+    """Count, shapes, types, element counts and memory: no output may lie on itself (stride 0) unless the reference's
+    does.
 
     Containers do not count: a tuple, a list and a named structure are one and the same sequence of tensors.
     """
@@ -86,7 +90,9 @@ def compare_structure(
 
 
 def overlapping(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """True if two elements may share an address (sufficient test: sorted by stride, each axis must step over the ones below)."""
+    """True if two elements may share an address (sufficient test: sorted by stride, each axis must step over the ones
+    below).
+    """
     reach = 0
     for step, size in sorted((abs(s), n) for s, n in zip(stride, shape, strict=True) if n > 1):
         if step <= reach:
@@ -96,7 +102,9 @@ def overlapping(shape: Sequence[int], stride: Sequence[int]) -> bool:
 
 
 def compare_values(answer: Answer, got: Sequence[Tensor], where: str = "") -> Comparison:
-    """Judge the values. ``got`` has the expected shapes and dtypes (views of the judge's buffers); ``where`` opens the reason."""
+    """Judge the values. ``got`` has the expected shapes and dtypes (views of the judge's buffers); ``where`` opens
+    the reason.
+    """
     worst_error, worst_ratio = None, 0.0
     for index, (want, have) in enumerate(zip(answer.outputs, got, strict=True)):
         if tuple(have.shape) != want.shape or have.dtype is not want.dtype:
@@ -234,7 +242,8 @@ class _Tally:
             f"at {_cell(self.want, flat)} expected {expected:.9g}, got {self.worst_got:.9g}; allowed error {limit:.2g}"
         )
         if ratio <= 1.0 and self.row[0] > 1.0:
-            text = f"row {self.row[1]} is off by {self.row[2]:.3g} (L2), {self.row[0]:.3g} times what is allowed; worst element {text}"
+            off = f"row {self.row[1]} is off by {self.row[2]:.3g} (L2), {self.row[0]:.3g} times what is allowed"
+            text = f"{off}; worst element {text}"
         elif ratio <= 1.0:
             text = (
                 f"relative L2 error {relative:.3g} exceeds the tolerance {self.allowed.cap:.3g}; worst element {text}"
@@ -260,7 +269,9 @@ def _overflow_either_way(truth: Tensor, have: Tensor, want: Tensor, dtype: torch
 
 
 def _compare_exact(answer: Answer, want: OutputAnswer, have: Tensor, got: Sequence[Tensor], index: int) -> Comparison:
-    """Integers and bools: equal to the reference, to the truth where the two differ, or naming an equal element (ties)."""
+    """Integers and bools: equal to the reference, to the truth where the two differ, or naming an equal element
+    (ties).
+    """
     flat = have.reshape(-1)
     wrong = flat != want.truth
     for other in want.alternates:

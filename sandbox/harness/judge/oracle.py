@@ -1,4 +1,5 @@
-"""What a right answer may look like: float64 truth and the error allowed around it, per element, per row and per output.
+"""What a right answer may look like: float64 truth and the error allowed around it, per element, per row and per
+output.
 
 How to use it (the judge's flow)::
 
@@ -9,18 +10,25 @@ How to use it (the judge's flow)::
     answer = expect(RawOutputs(native, truth.outputs, truth.spread, ...), tolerance)
     result = compare(answer, got, where)                  # compare.py
 
-The rule. Let ``t`` be the truth, ``r`` the reference's own answer, ``u`` the unit roundoff of the output's type (half an epsilon), ``v`` that of the
-arithmetic (2^-24; 2^-53 for float64), ``K`` the longest reduction, ``E`` the root mean square of ``r - t`` over a row, and ``S`` the root mean
+The rule. Let ``t`` be the truth, ``r`` the reference's own answer, ``u`` the unit roundoff of the output's type (half
+an epsilon), ``v`` that of the
+arithmetic (2^-24; 2^-53 for float64), ``K`` the longest reduction, ``E`` the root mean square of ``r - t`` over a
+row, and ``S`` the root mean
 square change of a row when every input and parameter is perturbed by one rounding ``v`` (its conditioning). Allowed are
 
-- per element  ``2 u |t| + 10 E + 4 sqrt(K') S + 2 v sqrt(K") |t|``  with K' = K within [16, 8192] (8192 where the reference multiplies
+- per element  ``2 u |t| + 10 E + 4 sqrt(K') S + 2 v sqrt(K") |t|``  with K' = K within [16, 8192] (8192 where the
+  reference multiplies
   matrices) and K" = K within [16, 16384];
 - per row (L2) ``u |t|_row + 4 E sqrt(n) + 4 sqrt(K') S sqrt(n) + 2 v sqrt(K") |t|_row``;
-- per output   the relative L2 error stays within TOLERANCE (default by type), or three times the reference's own if that is more.
+- per output   the relative L2 error stays within TOLERANCE (default by type), or three times the reference's own if
+  that is more.
 
-``E`` makes the rule fair where the reference is inaccurate, ``S`` where the problem is ill-conditioned (cancellation, constant rows), the last
-term where positive numbers are added one after the other (the error of a sequential sum grows with sqrt(K)). A float32 product with operands rounded
-to float16 or TF32 has an error of about 2^12 S whatever its data, one split into two bfloat16 parts (three products) about 2^6 S, into two TF32
+``E`` makes the rule fair where the reference is inaccurate, ``S`` where the problem is ill-conditioned (cancellation,
+constant rows), the last
+term where positive numbers are added one after the other (the error of a sequential sum grows with sqrt(K)). A
+float32 product with operands rounded
+to float16 or TF32 has an error of about 2^12 S whatever its data, one split into two bfloat16 parts (three products)
+about 2^6 S, into two TF32
 parts about S; a sequential float32 sum of zero-mean numbers about 0.3 sqrt(K) S.
 NaN, +inf and -inf must stand where the reference has them. Integers and bools are exact.
 """
@@ -59,7 +67,9 @@ NonFinite = Literal["match", "nan", "inf"]
 
 @dataclass(frozen=True)
 class RawOutputs:
-    """What the reference worker sent back for one set of inputs: lists in output order, devices of the judge's choice."""
+    """What the reference worker sent back for one set of inputs: lists in output order, devices of the judge's
+    choice.
+    """
 
     native: Sequence[Tensor]
     truth: Sequence[Tensor]
@@ -68,7 +78,9 @@ class RawOutputs:
     method: str = "promoted"
     reduction: int = 1
     products: bool = False
-    """True if the reference multiplies matrices (or convolves): operands may be split into several of lower precision."""
+    """True if the reference multiplies matrices (or convolves): operands may be split into several of lower
+    precision.
+    """
 
 
 @dataclass(frozen=True)
@@ -111,8 +123,10 @@ class OutputAnswer:
 class Answer:
     """The expected outputs for one set of inputs.
 
-    With ``nonfinite`` other than ``match`` (inputs with planted NaN or inf) a NaN or infinity of the reference must reach the candidate's output only
-    where that output truly depends on a planted element, and a candidate may show NaN where the reference hides it (``0 * x`` for a mask):
+    With ``nonfinite`` other than ``match`` (inputs with planted NaN or inf) a NaN or infinity of the reference must
+    reach the candidate's output only
+    where that output truly depends on a planted element, and a candidate may show NaN where the reference hides it
+    (``0 * x`` for a mask):
     both are common among honest kernels.
     """
 
@@ -146,7 +160,9 @@ def arithmetic_unit(dtype: torch.dtype) -> float:
 
 
 def smallest_step(dtype: torch.dtype) -> float:
-    """Absolute error that underflow may cause: float16 and float8 keep subnormals, other kernels may flush them to zero."""
+    """Absolute error that underflow may cause: float16 and float8 keep subnormals, other kernels may flush them to
+    zero.
+    """
     info = torch.finfo(dtype)
     keeps_subnormals = dtype is torch.float16 or dtype.itemsize == 1
     return float(info.smallest_normal * info.eps if keeps_subnormals else info.smallest_normal)
@@ -252,7 +268,8 @@ def _allowed(
 
 
 def _row_norm(values: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(values, dim=1)
+    norms: Tensor = torch.linalg.vector_norm(values, dim=1)
+    return norms
 
 
 def _ratio(part: Tensor, whole: Tensor) -> float:
@@ -261,7 +278,9 @@ def _ratio(part: Tensor, whole: Tensor) -> float:
 
 
 def _wobble(spread: Tensor | None, size: Tensor, truth: Tensor, step: float) -> Tensor:
-    """Row norms of the perturbation's effect, at least half its share over the whole output; without one, 16 roundings of the largest element."""
+    """Row norms of the perturbation's effect, at least half its share over the whole output; without one, 16
+    roundings of the largest element.
+    """
     if spread is not None:
         effect = _row_norm(spread)
         return torch.maximum(effect, size * (0.5 * _ratio(effect, size)))

@@ -1,4 +1,6 @@
-"""Integer outputs that name elements: any of several equal elements is a right answer, if it is provable that they are equal."""
+"""Integer outputs that name elements: any of several equal elements is a right answer, if it is provable that they
+are equal.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,11 @@ from tilecast.sandbox.harness.judge.oracle import Answer
 
 
 def names_equal_elements(answer: Answer, index: int, have: Tensor, got: Sequence[Tensor]) -> bool:
-    """True if the integer output ``index`` points, along some axis of some input, at elements bit-equal to those the reference points at.
+    """True if the integer output ``index`` points, along some axis of some input, at elements bit-equal to those the
+    reference points at.
 
-    Order within the axis counts (top-k stays sorted), and no element may be named twice where the reference names each once.
+    Order within the axis counts (top-k stays sorted), and no element may be named twice where the reference names
+    each once.
     """
     want = answer.outputs[index].truth.reshape(have.shape)
     if have.dtype.is_floating_point or have.dtype is torch.bool or not answer.indices:
@@ -30,7 +34,9 @@ def names_equal_elements(answer: Answer, index: int, have: Tensor, got: Sequence
 
 
 def _lookups(sources: Sequence[Tensor], have: Tensor) -> Iterator[tuple[Tensor, int, bool]]:
-    """Inputs and axes that ``have`` may index: all other axes agree; the axis itself is kept (top-k) or gone (argmax)."""
+    """Inputs and axes that ``have`` may index: all other axes agree; the axis itself is kept (top-k) or gone
+    (argmax).
+    """
     for source in sources:
         for axis in range(source.ndim):
             rest = [n for i, n in enumerate(source.shape) if i != axis]
@@ -45,7 +51,9 @@ def _in_range(indices: Tensor, size: int) -> bool:
 
 
 def _is_selection(source: Tensor, axis: int, indices: Tensor) -> bool:
-    """Guards against a chance match: what the reference names are the extremes of the axis, in order (max, min, top-k, sort)."""
+    """Guards against a chance match: what the reference names are the extremes of the axis, in order (max, min,
+    top-k, sort).
+    """
     chosen = source.gather(axis, indices.long())
     count = chosen.shape[axis]
     ordered = source.sort(dim=axis).values

@@ -1,14 +1,17 @@
 """Float64 truth of a reference, taken where the reference runs.
 
-:func:`float64_truth` runs a module once more with every floating tensor in float64 (explicit casts inside ``forward`` included), and again with
-inputs and parameters perturbed by about one rounding of the arithmetic. The judge turns the three results (native, truth, perturbed) into allowed
+:func:`float64_truth` runs a module once more with every floating tensor in float64 (explicit casts inside ``forward``
+included), and again with
+inputs and parameters perturbed by about one rounding of the arithmetic. The judge turns the three results (native,
+truth, perturbed) into allowed
 errors, see ``judge/oracle.py``. Nothing here knows what the result is compared with.
 
 Fallbacks, in this order, named in :attr:`Truth.method`:
 
 - ``promoted``: a dispatch mode turns every low-precision dtype and tensor into float64;
 - ``double``: ``module.double()`` on float64 inputs, casts inside ``forward`` left as they are;
-- ``native``: float64 is not possible (custom operators, bit tricks); the native result is the truth and only floors count.
+- ``native``: float64 is not possible (custom operators, bit tricks); the native result is the truth and only floors
+  count.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ class PromotionImpossible(RuntimeError):
 
 @dataclass(frozen=True)
 class TruthOptions:
-    """``budget_bytes`` bounds what one float64 run may allocate, by estimate; larger ones are split along the first axis."""
+    """``budget_bytes`` bounds what one float64 run may allocate, by estimate; larger ones are split along the first
+    axis.
+    """
 
     seed: int = 0
     budget_bytes: int = 8 << 30
@@ -55,13 +60,19 @@ class TruthOptions:
 
 @dataclass(frozen=True)
 class Truth:
-    """Outputs in float64 (complex128 for complex; integers and bools as they come), and root-mean-square effects of one rounding."""
+    """Outputs in float64 (complex128 for complex; integers and bools as they come), and root-mean-square effects of
+    one rounding.
+    """
 
     outputs: list[Tensor]
     spread: list[Tensor | None]
-    """Per output |perturbed - truth| (root mean square over draws), float64; None for exact types or where it was not taken."""
+    """Per output |perturbed - truth| (root mean square over draws), float64; None for exact types or where it was not
+    taken.
+    """
     alternates: list[list[Tensor]] = field(default_factory=list)
-    """Per output of an exact type, its values in the truth and in perturbed runs (argmax ties, quantisation boundaries)."""
+    """Per output of an exact type, its values in the truth and in perturbed runs (argmax ties, quantisation
+    boundaries).
+    """
     method: str = "promoted"
     reduction: int = 1
     """Longest reduction among the dispatched operators; 0 where it is not known."""
@@ -90,11 +101,11 @@ def widen(value: Any) -> Any:
     return value.detach().clone() if target is value.dtype else value.detach().to(target)
 
 
-class PromoteToFloat64(TorchDispatchMode):
+class PromoteToFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every operator in float64 whatever dtype it names, and notes the longest reduction."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.reduction = 1
         self.products = False
 

@@ -1,0 +1,376 @@
+"""Input families: values that a kernel must get right, derived from what the problem's ``get_inputs`` draws.
+
+How to use it::
+
+    profiles = profile_inputs([draw_1, draw_2, ...])              # two or more draws with different seeds
+    for name in family_names(profiles, domain):                   # "declared" alone where DOMAIN is declared
+        inputs = draw(name, profiles, fresh_draw, generator)      # fresh_draw: a new draw of get_inputs
+
+``fresh_draw`` fills in what no family may touch: scalars, sorted or unique integers, masks, structured constants. A
+joint family that the
+reference does not survive (NaN or infinity where ``get_inputs`` makes none) is to be tried on one operand at a time
+(``only=``) and else
+left out: see :func:`survives`. Planted NaN and infinities come from :func:`plant`, small changes from ``changes.py``.
+
+All functions are pure; randomness comes from the generator given, which must live on the tensors' device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Generator, Tensor
+
+Kind = Literal["float", "positive", "probability", "index", "bool", "fixed"]
+
+DECLARED = "declared"
+_LARGE = {torch.float16: 50.0, torch.float64: 1e6}
+_OFFSET = {torch.float16: 30.0, torch.bfloat16: 30.0}
+_TINY = {torch.float16: 1e-3}
+_FLOAT8_SCALE = {"large": 16.0, "offset": 8.0, "tiny": 0.05}
+
+
+@dataclass(frozen=True)
+class InputProfile:
+    """What an input is, judged by several draws of ``get_inputs``.
+
+    ``fixed`` is passed through as drawn: scalars, sorted or unique integers, values that never change, two-valued
+    floats (masks).
+    """
+
+    kind: Kind
+    low: float = 0.0
+    high: float = 0.0
+    pool: Tensor | None = None
+    """Observed integer values (for ``index``): redraws choose among them."""
+    density: float = 0.5
+    """Share of true elements (for ``bool``)."""
+    finite: bool = True
+
+    @property
+    def variable(self) -> bool:
+        """Whether families change it."""
+        return self.kind != "fixed"
+
+
+def profile_inputs(draws: Sequence[Sequence[Any]]) -> list[InputProfile]:
+    """Judge each input by two or more draws with different seeds.
+
+    Raises:
+        ValueError: if the draws differ in length.
+    """
+    if len({len(draw) for draw in draws}) != 1:
+        raise ValueError(f"get_inputs gives {sorted({len(draw) for draw in draws})} inputs from call to call")
+    return [_profile([draw[index] for draw in draws]) for index in range(len(draws[0]))]
+
+
+def _profile(values: Sequence[Any]) -> InputProfile:
+    if not all(isinstance(value, Tensor) for value in values):
+        return InputProfile("fixed")
+    tensors: list[Tensor] = list(values)
+    if tensors[0].numel() == 0 or len({t.dtype for t in tensors}) != 1:
+        return InputProfile("fixed")
+    if tensors[0].dtype is torch.bool:
+        return _profile_bool(tensors)
+    if tensors[0].dtype.is_floating_point:
+        return _profile_float(tensors)
+    if tensors[0].dtype.is_complex:
+        return InputProfile("float")
+    return _profile_integer(tensors)
+
+
+def _unchanging(tensors: Sequence[Tensor]) -> bool:
+    return all(t.shape == tensors[0].shape and torch.equal(t, tensors[0]) for t in tensors[1:])
+
+
+def _profile_bool(tensors: Sequence[Tensor]) -> InputProfile:
+    if _unchanging(tensors):
+        return InputProfile("fixed")
+    return InputProfile("bool", density=float(tensors[0].double().mean()))
+
+
+def _profile_float(tensors: Sequence[Tensor]) -> InputProfile:
+    wide = [t.double() for t in tensors]
+    finite = all(bool(torch.isfinite(t).all()) for t in wide)
+    low, high = (min(float(t.min()) for t in wide), max(float(t.max()) for t in wide)) if finite else (-1.0, 1.0)
+    two_valued = tensors[0].numel() > 4 and all(_distinct_count(t) <= 2 for t in wide)
+    if two_valued and not (finite and low == high):
+        return InputProfile("fixed", low, high, finite=finite)
+    if finite and low >= 0 and all(_rows_sum_to_one(t) for t in wide):
+        return InputProfile("probability", low, high)
+    if finite and low > 0:
+        return InputProfile("positive", low, high)
+    return InputProfile("float", low, high, finite=finite)
+
+
+def _distinct_values(values: Tensor) -> Tensor:
+    ordered = values.reshape(-1).sort().values
+    return ordered[torch.cat([torch.ones_like(ordered[:1], dtype=torch.bool), ordered[1:] != ordered[:-1]])]
+
+
+def _distinct_count(values: Tensor) -> int:
+    return _distinct_values(values).numel()
+
+
+def _rows_sum_to_one(values: Tensor) -> bool:
+    if values.ndim == 0 or values.shape[-1] < 2:
+        return False
+    return bool(((values.sum(-1) - 1).abs() < 1e-2).all())
+
+
+def _profile_integer(tensors: Sequence[Tensor]) -> InputProfile:
+    low, high = min(int(t.min()) for t in tensors), max(int(t.max()) for t in tensors)
+    if _unchanging(tensors) or tensors[0].numel() <= 2 or all(_ordered(t) or _distinct(t) for t in tensors):
+        return InputProfile("fixed", low, high)
+    pool = _distinct_values(torch.cat([t.reshape(-1) for t in tensors]))
+    return InputProfile("index", low, high, pool)
+
+
+def _ordered(values: Tensor) -> bool:
+    """Sorted along the last axis, as offsets and segment ids are."""
+    if values.ndim == 0 or values.shape[-1] < 3:
+        return False
+    steps = values.diff(dim=-1)
+    return bool((steps >= 0).all() or (steps <= 0).all())
+
+
+def _distinct(values: Tensor) -> bool:
+    """Each value once, as in a permutation: a random redraw would make it something else."""
+    return values.numel() > 3 and _distinct_count(values) == values.numel()
+
+
+def _standard(example: Tensor, generator: Generator) -> Tensor:
+    """N(0, 1) in a type that has arithmetic: float64 for float64, else float32 (complex alike)."""
+    wide = torch.float64 if example.dtype in (torch.float64, torch.complex128) else torch.float32
+    if example.dtype.is_complex:
+        wide = torch.complex128 if wide is torch.float64 else torch.complex64
+    return torch.empty(example.shape, dtype=wide, device=example.device).normal_(generator=generator)
+
+
+def _uniform(example: Tensor, generator: Generator, rows_only: bool = False) -> Tensor:
+    shape = (*example.shape[:-1], 1) if rows_only and example.ndim else tuple(example.shape)
+    return torch.rand(shape, generator=generator, device=example.device)
+
+
+def _scale(name: str, example: Tensor) -> float:
+    if example.dtype.is_floating_point and example.dtype.itemsize == 1:
+        return _FLOAT8_SCALE[name]
+    table, usual = {"large": (_LARGE, 1e4), "offset": (_OFFSET, 3000.0), "tiny": (_TINY, 1e-6)}[name]
+    return table.get(example.dtype, usual)
+
+
+def _normal(example: Tensor, generator: Generator) -> Tensor:
+    return _standard(example, generator)
+
+
+def _negative(example: Tensor, generator: Generator) -> Tensor:
+    return -(_uniform(example, generator) + 0.5)
+
+
+def _large(example: Tensor, generator: Generator) -> Tensor:
+    return _standard(example, generator) * _scale("large", example)
+
+
+def _wide_normal(example: Tensor, generator: Generator) -> Tensor:
+    """N(0, 16²), the range where exponentials still differ from one-hot."""
+    return _standard(example, generator) * 16.0
+
+
+def _tiny(example: Tensor, generator: Generator) -> Tensor:
+    return _standard(example, generator) * _scale("tiny", example)
+
+
+def _zeros(example: Tensor, generator: Generator) -> Tensor:
+    return torch.zeros_like(_standard(example, generator))
+
+
+def _offset(example: Tensor, generator: Generator) -> Tensor:
+    return _standard(example, generator) + _scale("offset", example)
+
+
+def _constant_rows(example: Tensor, generator: Generator) -> Tensor:
+    """Half of the rows constant (small binary fractions, whose sums are exact), the others N(0, 1); single rows are
+    constant.
+    """
+    levels = torch.tensor([0.0, 1.0, -0.5, 2.0, -4.0, 0.25], device=example.device)
+    pick = (_uniform(example, generator, rows_only=True) * len(levels)).long()
+    constant = _uniform(example, generator, rows_only=True) < 0.5
+    if constant.numel() == 1:
+        constant = torch.ones_like(constant)
+    return torch.where(constant, levels[pick], _standard(example, generator))
+
+
+def _sparse(example: Tensor, generator: Generator) -> Tensor:
+    return _standard(example, generator) * (_uniform(example, generator) < 0.05)
+
+
+def _one_hot_rows(example: Tensor, generator: Generator) -> Tensor:
+    """One element of each row is not zero."""
+    if example.ndim == 0:
+        return _standard(example, generator)
+    place = (_uniform(example, generator, rows_only=True) * example.shape[-1]).long()
+    return torch.zeros_like(_standard(example, generator)).scatter_(-1, place, 1.5)
+
+
+def _affine(example: Tensor, generator: Generator) -> Tensor:
+    """a N + b with random a (0.1 to 10) and b, as a guard against constants tuned to a distribution."""
+    a, b = (float(x) for x in torch.rand(2, generator=generator, device=example.device))
+    scale = 10 ** (2 * a - 1)
+    return _standard(example, generator) * scale + (4 * b - 2) * scale
+
+
+def _scaled_rows(example: Tensor, generator: Generator) -> Tensor:
+    """N(0, 1) times a power of two of each row's own (2^-6 to 2^6; float16 and float8 2^-2 to 2^2)."""
+    reach = 2.0 if example.dtype is torch.float16 or example.dtype.itemsize == 1 else 6.0
+    exponent = ((_uniform(example, generator, rows_only=True) * 2 - 1) * reach).round()
+    return _standard(example, generator) * torch.exp2(exponent)
+
+
+FLOAT_FAMILIES: dict[str, Callable[[Tensor, Generator], Tensor]] = {
+    "normal": _normal,
+    "negative": _negative,
+    "large": _large,
+    "wide": _wide_normal,
+    "tiny": _tiny,
+    "zeros": _zeros,
+    "offset": _offset,
+    "constant-rows": _constant_rows,
+    "sparse": _sparse,
+    "one-hot-rows": _one_hot_rows,
+    "affine": _affine,
+    "scaled-rows": _scaled_rows,
+}
+
+
+def family_names(profiles: Sequence[InputProfile], domain: str) -> list[str]:
+    """Families that apply: ``declared`` always, the others only for an open domain with something to vary."""
+    if domain == DECLARED or not any(p.variable for p in profiles):
+        return [DECLARED]
+    return [DECLARED, *FLOAT_FAMILIES]
+
+
+def draw(
+    name: str,
+    profiles: Sequence[InputProfile],
+    fresh: Sequence[Any],
+    generator: Generator,
+    only: int | None = None,
+) -> list[Any]:
+    """Inputs of a family. ``fresh`` is a new draw of ``get_inputs``; ``only`` restricts the change to one operand.
+
+    Raises:
+        KeyError: for a name that is no family.
+    """
+    if name == DECLARED:
+        return list(fresh)
+    make = FLOAT_FAMILIES[name]
+    return [
+        _draw_one(name, make, profile, value, generator) if only is None or only == index else value
+        for index, (profile, value) in enumerate(zip(profiles, fresh, strict=True))
+    ]
+
+
+def _draw_one(
+    name: str, make: Callable[[Tensor, Generator], Tensor], profile: InputProfile, value: Any, generator: Generator
+) -> Any:
+    if profile.kind == "fixed":
+        return value
+    if profile.kind == "index":
+        return _draw_index(name, profile, value, generator)
+    if profile.kind == "bool":
+        density = {"zeros": 0.05, "negative": 0.95}.get(name, profile.density)
+        return _uniform(value, generator) < density
+    made = make(value, generator)
+    if profile.kind == "probability":
+        made = torch.softmax(made.clamp(-50, 50), dim=-1)
+    return clamp_to(made, value.dtype).to(value.dtype)
+
+
+def _draw_index(name: str, profile: InputProfile, value: Tensor, generator: Generator) -> Tensor:
+    """Values that were seen, in any number: all alike in the constant families, any mix otherwise."""
+    assert profile.pool is not None
+    pool = profile.pool.to(value.device)
+    if name in ("zeros", "one-hot-rows"):
+        return torch.full_like(value, int(pool[0 if name == "zeros" else -1]))
+    rows_only = name == "constant-rows"
+    pick = (_uniform(value, generator, rows_only=rows_only) * len(pool)).long().clamp_(max=len(pool) - 1)
+    return pool[pick].to(value.dtype).expand(value.shape).contiguous()
+
+
+def clamp_to(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Keep finite values finite in a narrow type (float8 conversions overflow to NaN)."""
+    if dtype.is_complex or not dtype.is_floating_point or dtype.itemsize > 2:
+        return values
+    top = torch.finfo(dtype).max
+    return values.clamp(-top, top)
+
+
+def survives(native: Sequence[Tensor], declared_is_finite: bool) -> bool:
+    """False if the family is to be left out: the reference gives NaN or infinity though it does not on
+    ``get_inputs``' own values.
+    """
+    return not declared_is_finite or all(is_finite(item) for item in native)
+
+
+def is_finite(value: Tensor) -> bool:
+    """True for exact types and for finite floats (float8 included)."""
+    if not (value.dtype.is_floating_point or value.dtype.is_complex):
+        return True
+    return bool(torch.isfinite(value.float() if value.dtype.itemsize == 1 else value).all())
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Inputs with planted NaN or infinities, and the same inputs with two different finite values in those places.
+
+    Run the reference on all three: an output *depends* on a planted element where the finite two differ
+    (:func:`dependent`).
+    """
+
+    inputs: list[Any]
+    low: list[Any]
+    high: list[Any]
+    nonfinite: Literal["nan", "inf"]
+    operand: int
+
+
+def plant(
+    what: Literal["nan", "inf"],
+    profiles: Sequence[InputProfile],
+    base: Sequence[Any],
+    generator: Generator,
+    count: int = 2,
+) -> Planted | None:
+    """Plant ``count`` NaN (or +inf and -inf) in one float operand, at most one a row; None if there is no such
+    operand.
+    """
+    choices = [
+        i for i, (p, v) in enumerate(zip(profiles, base, strict=True)) if p.kind in ("float", "positive") and v.numel()
+    ]
+    choices = [i for i in choices if base[i].dtype.is_floating_point and base[i].dtype.itemsize > 1]
+    if not choices:
+        return None
+    operand = choices[int(torch.randint(len(choices), (1,), generator=generator, device=generator.device))]
+    value = base[operand]
+    rows = value.reshape(-1, value.shape[-1]) if value.ndim else value.reshape(1, 1)
+    count = max(1, min(count, rows.shape[0] // 2))
+    row = torch.randperm(rows.shape[0], generator=generator, device=generator.device)[:count]
+    column = torch.randint(rows.shape[1], (count,), generator=generator, device=generator.device)
+    signs = torch.where(torch.arange(count, device=value.device) % 2 == 0, 1.0, -1.0)
+    planted = signs * math.inf if what == "inf" else torch.full_like(signs, math.nan)
+
+    def put(values: Tensor) -> list[Any]:
+        changed = rows.clone()
+        changed[row, column] = values.to(changed.dtype)
+        return [changed.reshape(value.shape) if i == operand else v for i, v in enumerate(base)]
+
+    return Planted(put(planted), put(torch.full_like(signs, 1.0)), put(torch.full_like(signs, -2.0)), what, operand)
+
+
+def dependent(low: Sequence[Tensor], high: Sequence[Tensor]) -> list[Tensor]:
+    """Per output, where the two finite variants of :class:`Planted` lead to different values."""
+    return [(a != b) & ~((a != a) & (b != b)) for a, b in zip(low, high, strict=True)]
