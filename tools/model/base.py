@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
 
 from tilecast.sandbox.schema import Document
 
@@ -13,6 +14,8 @@ class Usage(Document):
     input_tokens: int = 0
     output_tokens: int = 0
     usd: float | None = None
+    estimated: bool = False
+    """True where the provider did not say and the tokens were counted from the text's length."""
 
     @property
     def tokens(self) -> int:
@@ -29,6 +32,8 @@ class ChatRequest(Document):
     messages: list[dict[str, Any]]
     max_output_tokens: int | None = None
     tools: list[dict[str, Any]] = []
+    deadline_s: float | None = None
+    """Longest time for the whole call, repetitions included; None leaves it to the model's settings."""
 
 
 class ChatAnswer(Document):
@@ -49,6 +54,17 @@ class BudgetRefused(Exception):
     def __init__(self, meter: str, message: str) -> None:
         super().__init__(message)
         self.meter = meter
+
+
+class RequestCancelled(Exception):
+    """The call was stopped by :meth:`ChatModel.interrupt`."""
+
+
+class Delta(Document):
+    """One piece of a streamed answer. For ``tool_call``, ``text`` is the function's name, given once per call."""
+
+    kind: Literal["text", "reasoning", "tool_call"]
+    text: str
 
 
 class CallJournal(Protocol):
@@ -87,9 +103,18 @@ class ChatModel(Protocol):
         Raises:
             BudgetRefused: if the budget does not allow it.
             EnvironmentFailure: if the provider stays unreachable or refuses the key.
+            RequestCancelled: if :meth:`interrupt` stopped it.
         """
         ...
 
     def interrupt(self) -> None:
         """Cancel requests in flight (from another thread)."""
+        ...
+
+
+class StreamingChatModel(ChatModel, Protocol):
+    """A chat model that can also hand its answer over piece by piece."""
+
+    def stream(self, request: ChatRequest, journal: CallJournal, on_delta: Callable[[Delta], None]) -> ChatAnswer:
+        """As ``complete``; ``on_delta`` is called in the caller's thread for every piece as it comes."""
         ...

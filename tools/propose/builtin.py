@@ -151,9 +151,9 @@ class BuiltinProposer:
 
     def _next(self, request: ProposalRequest, seen: list[Seen]) -> Spot | None:
         rng = random.Random(f"{request.seed}:{request.index}")
-        if self._start is not None and (first := self._spot(self._start, exact=True)) is not None:
-            if seen[first.grid].free(first.point):
-                return first
+        first = None if self._start is None else self._spot(self._start, exact=True)
+        if first is not None and seen[first.grid].free(first.point):
+            return first
         chosen = None if request.parent is None else self._spot(request.parent, exact=False)
         for number in self._order(chosen, seen, rng):
             centre = chosen.point if chosen is not None and chosen.grid == number else None
@@ -191,8 +191,8 @@ class BuiltinProposer:
 
     def _seen(self, context: ProposalContext) -> list[Seen]:
         seen = [Seen(grid, allowed=self._test(number)) for number, grid in enumerate(self._grids)]
-        for spot in self._given:
-            seen[spot.grid].taken.add(spot.point)
+        for given in self._given:
+            seen[given.grid].taken.add(given.point)
         for item in context.tried:
             self._note(seen, item)
         for candidate in context.pending:
