@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tilecast.sandbox.schema import LedgerDocument, Meter
@@ -131,8 +131,9 @@ class Ledger:
                     continue
                 wanted = minutes if meter == "minutes" else amount.of(meter)
                 left = self.left(meter)
-                # A meter that is used up blocks whatever draws on it; time draws on minutes always.
-                if wanted is None or wanted > left + _SLACK * limit or (meter == "minutes" and left <= 0):
+                # A meter that is used up blocks whatever draws on it, however little; time draws on minutes always.
+                used_up = left <= 0 and (meter == "minutes" or (meter == "gpu_seconds" and amount.evals > 0))
+                if wanted is None or wanted > left + _SLACK * limit or used_up:
                     return meter
         return None
 
@@ -258,8 +259,3 @@ def plan(limits: Limits, cost: PerCandidate, at_most: int | None = None) -> Plan
         usd=None if cost.usd is None else cost.usd * (bought or 0),
     )
     return Plan(bought, limited_by, spend, cost.minutes * (bought or 0), cost.basis)
-
-
-def cut_to(amount: Amount, left_gpu_s: float) -> Amount:
-    """An amount whose device time ends where the budget does: the device is taken away there."""
-    return replace(amount, gpu_seconds=min(amount.gpu_seconds, left_gpu_s))

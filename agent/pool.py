@@ -49,6 +49,10 @@ class ProposalPool:
         """Questions asked whose answer was not taken."""
         return len(self._asked)
 
+    def knows(self, index: int) -> bool:
+        """Whether this question was asked here and its answer not taken."""
+        return index in self._asked
+
     def submit(self, index: int, ask: Ask) -> None:
         """Ask; the answer is taken with :meth:`take`."""
         self._asked.add(index)

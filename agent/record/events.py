@@ -178,6 +178,13 @@ class Stopped(Document):
     why: str
 
 
+class Failed(Document):
+    """The session ended by an error that is no candidate's; the run can be taken up again."""
+
+    kind: Literal["failed"] = "failed"
+    error: str
+
+
 class Noted(Document):
     """Something a reader should know that changes no figure (a budget mark passed, a limit raised)."""
 
@@ -204,6 +211,7 @@ Event = Annotated[
     | EvaluationLost
     | Judged
     | Stopped
+    | Failed
     | Noted,
     Field(discriminator="kind"),
 ]

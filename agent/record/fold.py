@@ -17,6 +17,7 @@ from tilecast.agent.record.events import (
     EvaluationLost,
     EvaluationStarted,
     Event,
+    Failed,
     Forecasted,
     Judged,
     PreflightDone,
@@ -41,6 +42,7 @@ class CandidateState:
     asked_seq: int = 0
     parent_sha256: str | None = None
     proposed: Proposed | None = None
+    proposed_seq: int = 0
     forecast: Forecast | None = None
     chosen: Chosen | None = None
     in_flight_gpu_s: float | None = None
@@ -93,6 +95,7 @@ class RunState:
     """Proposals in a row that led to no evaluation."""
     exhausted: bool = False
     stopped: Stopped | None = None
+    failed: Failed | None = None
     evaluated: int = 0
     evaluated_gpu_s: float = 0.0
     counts: CandidateCounts = field(default_factory=CandidateCounts)
@@ -102,8 +105,8 @@ class RunState:
         self.seq = stored.seq
         self.elapsed_s = max(self.elapsed_s, stored.elapsed_s)
         event = stored.event
-        if not isinstance(event, Stopped):
-            self.stopped = None
+        if isinstance(event, SessionOpened):
+            self.stopped = self.failed = None
         handler = _HANDLERS.get(type(event))
         if handler is not None:
             handler(self, event, stored.seq)
@@ -184,7 +187,7 @@ def _asked(state: RunState, event: ProposalAsked, seq: int) -> None:
 
 def _proposed(state: RunState, event: Proposed, seq: int) -> None:
     candidate = state.candidate(event.index)
-    candidate.proposed = event
+    candidate.proposed, candidate.proposed_seq = event, seq
     candidate.parent_sha256 = event.parent_sha256 or candidate.parent_sha256
     state.exhausted = state.exhausted or event.exhausted
     if event.source_sha256 is not None:
@@ -253,6 +256,10 @@ def _stopped(state: RunState, event: Stopped, seq: int) -> None:
     state.stopped = event
 
 
+def _failed(state: RunState, event: Failed, seq: int) -> None:
+    state.failed = event
+
+
 _HANDLERS: dict[type[Event], Callable[..., None]] = {
     SessionOpened: _session,
     PreflightDone: _preflight,
@@ -271,4 +278,5 @@ _HANDLERS: dict[type[Event], Callable[..., None]] = {
     EvaluationLost: _evaluation_lost,
     Judged: _judged,
     Stopped: _stopped,
+    Failed: _failed,
 }

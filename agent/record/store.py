@@ -120,7 +120,7 @@ class Record:
         if problem is not None:
             query = query.where(RunRow.problem == problem)
         with self.engine.connect() as connection:
-            return [RunSummary.of(row._mapping) for row in connection.execute(query.limit(limit))]
+            return [RunSummary.of(dict(row._mapping)) for row in connection.execute(query.limit(limit))]
 
     def text(self, sha256: str) -> str:
         """A stored text.

@@ -29,7 +29,7 @@ class RunHeader(Document):
 
 
 class RunSummary(Document):
-    """One line of ``tilecast runs``. ``status`` is ``running`` or what stopped it; milliseconds, speedup over the baseline."""
+    """One line of ``tilecast runs``: ``status`` is ``running``, ``failed`` or what stopped it; times in milliseconds."""
 
     run: str
     created_at: str
@@ -61,8 +61,9 @@ def summary_columns(state: RunState) -> dict[str, Any]:
     """The columns of the table of runs that follow the state."""
     best = state.best_state()
     result = None if best is None else best.result
+    status = "running" if state.stopped is None else state.stopped.stopped_by
     return {
-        "status": "running" if state.stopped is None else state.stopped.stopped_by,
+        "status": "failed" if state.failed is not None else status,
         "best_speedup": None if result is None or result.speedup is None else result.speedup.ratio,
         "best_ms": None if result is None or result.latency_ms is None else result.latency_ms.candidate,
         "evals": state.spent.evals,

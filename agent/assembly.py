@@ -1,0 +1,127 @@
+"""Puts together what a run needs from what was asked: device, proposer, language; and says what the budget will buy."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilecast.agent.budget import PerCandidate, Plan, plan
+from tilecast.agent.devices import REPLAY, ChosenDevice, make_sandbox
+from tilecast.agent.record.store import RunLog
+from tilecast.agent.request import OptimizeRequest
+from tilecast.sandbox.base import Preflight
+from tilecast.sandbox.errors import UsageError
+from tilecast.tools.propose.factory import ChosenProposer, ProposerSources, make_proposer
+
+DEFAULT_LANGUAGE = "triton"
+TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS = 6_000, 6_000
+"""Assumed for one proposal of a language model, for estimates only; what is spent is what the provider reports."""
+TYPICAL_ANSWER_S = 45.0
+"""Assumed time of one answer of a language model, for estimates only."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of. ``model`` is the spec that names the proposer again when the run is resumed."""
+
+    device: ChosenDevice
+    proposer: ChosenProposer
+    model: str
+    language: str
+    in_flight: int
+
+
+def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
+    """Make device and proposer.
+
+    Raises:
+        UsageError: naming what cannot be used, and the remedy.
+        EnvironmentFailure: if a device that is named is not there.
+    """
+    settings = request.settings
+    device = make_sandbox(settings.device, request.problem, known, settings.require_sandbox)
+    recorded = device.spec.removeprefix(REPLAY) if device.spec.startswith(REPLAY) else None
+    sources = ProposerSources(
+        problem=request.problem,
+        start=request.start,
+        models=settings.models,
+        base_url=settings.base_url,
+        home=request.home,
+        recorded=recorded,
+    )
+    chosen = make_proposer(settings.model, sources)
+    if request.limits.usd is not None and chosen.settings is not None and chosen.settings.price_known() is None:
+        raise UsageError(
+            f"--max-usd {request.limits.usd:g}: the price of {chosen.settings.name} is unknown, so dollars cannot be "
+            f'counted; set it in tilecast.toml under [models."{chosen.settings.name}".price], or use --max-tokens'
+        )
+    paid = chosen.proposer.costs_money
+    of_model = chosen.settings.in_flight if chosen.settings is not None else None
+    return Parts(
+        device=device,
+        proposer=chosen,
+        model=_spec(settings.model, chosen),
+        language=settings.language or DEFAULT_LANGUAGE,
+        in_flight=(of_model or settings.in_flight) if paid else 1,
+    )
+
+
+def check_same_run(log: RunLog, request: OptimizeRequest, parts: Parts) -> None:
+    """A run goes on only where it began.
+
+    Raises:
+        UsageError: naming the difference in problem, device or seed.
+    """
+    header, problem, device = log.header, request.problem, parts.device.sandbox.device
+    extras = hashlib.sha256(problem.extras.model_dump_json().encode()).hexdigest()
+    pairs = [
+        ("problem", header.problem, problem.name),
+        ("text of the problem (sha256)", header.problem_sha256[:12], problem.sha256[:12]),
+        ("problem.toml (sha256)", header.extras_sha256[:12], extras[:12]),
+        ("kind of device", header.device.kind, device.kind),
+        ("device", header.device.name, device.name),
+        ("compute capability", header.device.compute_capability, device.compute_capability),
+        ("kernel to start from (sha256)", (header.start_sha256 or "none")[:12], _start(request)),
+        ("seed", header.seed, request.seed),
+    ]
+    if header.device.recorded:
+        pairs.append(("record", header.device_spec, parts.device.spec))
+    different = [f"{name}: {then} then, {now} now" for name, then, now in pairs if then != now]
+    if different:
+        raise UsageError(f"run {log.run_id} cannot be taken up here: {'; '.join(different)}; begin a new run")
+
+
+def plan_of(request: OptimizeRequest, parts: Parts) -> Plan:
+    """What the limits buy, from the sandbox's estimate of an evaluation and the assumed size of an answer."""
+    estimate = parts.device.sandbox.estimate(request.problem)
+    recorded = parts.device.sandbox.device.recorded
+    eval_minutes = 0.0 if recorded else estimate.seconds_per_eval / 60
+    paid = parts.proposer.proposer.costs_money
+    tokens, usd, answer_minutes, basis = 0, 0.0, 0.0, f"evaluation time {estimate.basis}"
+    if paid:
+        tokens = TYPICAL_INPUT_TOKENS + TYPICAL_OUTPUT_TOKENS
+        price = parts.proposer.settings.price_known() if parts.proposer.settings else None
+        usd = None if price is None else price.usd(TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS)  # type: ignore[assignment]
+        answer_minutes = TYPICAL_ANSWER_S / 60 / parts.in_flight
+        basis += f"; answers assumed to take {tokens} tokens and {TYPICAL_ANSWER_S:.0f} s"
+    cost = PerCandidate(
+        gpu_seconds=estimate.seconds_per_eval,
+        tokens=tokens,
+        usd=usd,
+        minutes=max(eval_minutes, answer_minutes),
+        setup_gpu_seconds=estimate.setup_seconds,
+        basis=basis,
+    )
+    size = getattr(parts.proposer.proposer, "size", None)
+    return plan(request.limits, cost, size if isinstance(size, int) and not paid else None)
+
+
+def _spec(given: str | None, chosen: ChosenProposer) -> str:
+    if given is not None and given.startswith(REPLAY):
+        return f"{REPLAY}{Path(given.removeprefix(REPLAY)).resolve()}"
+    return given or (chosen.settings.name if chosen.settings is not None else chosen.proposer.name)
+
+
+def _start(request: OptimizeRequest) -> str:
+    return request.start.sha256[:12] if request.start else "none"

@@ -1,0 +1,202 @@
+"""``tilecast optimize``: the loop, from flags to exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tilecast.agent.cli.shared import DeviceOption, JsonOption, PureOption, RequireSandboxOption, TimeoutOption
+
+if TYPE_CHECKING:
+    from tilecast.agent.budget import Plan
+    from tilecast.agent.engine import Engine
+    from tilecast.sandbox.schema import OptimizeResult
+
+FEWEST_CANDIDATES = 3
+BUDGET, STOPPING = "Budget", "When to stop"
+
+
+def optimize(
+    problem: Annotated[
+        str | None, typer.Argument(help="A problem file, or a folder with reference.py.", show_default=False)
+    ] = None,
+    kernel: Annotated[Path | None, typer.Option(help="Kernel to start from (default: the folder's kernel.py).")] = None,
+    output: Annotated[Path | None, typer.Option(help="Write the winner to this file.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="builtin (no key needed), replay:DIR, or a model's name.", metavar="NAME")
+    ] = None,
+    device: DeviceOption = None,
+    strategy: Annotated[str | None, typer.Option(help="search.")] = None,
+    forecaster: Annotated[str | None, typer.Option(help="auto, learned, llm, roofline or none.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="GPU to forecast for where there is none here.", metavar="GPU")
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="Language to write kernels in.")] = None,
+    max_evals: Annotated[
+        int | None, typer.Option(min=1, help="Candidates sent to the device.", rich_help_panel=BUDGET)
+    ] = None,
+    max_gpu_seconds: Annotated[
+        float | None, typer.Option(help="Device seconds, preflight and baseline included.", rich_help_panel=BUDGET)
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of the model.", rich_help_panel=BUDGET)] = None,
+    max_usd: Annotated[float | None, typer.Option(help="US dollars for the model.", rich_help_panel=BUDGET)] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Minutes of time.", rich_help_panel=BUDGET)] = None,
+    target_speedup: Annotated[
+        float | None, typer.Option(help="Stop at this speedup over the baseline.", rich_help_panel=STOPPING)
+    ] = None,
+    patience: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stop after N evaluations without a better one.", rich_help_panel=STOPPING),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random choice (default 0).")] = None,
+    in_flight: Annotated[
+        int | None, typer.Option(min=1, max=64, help="Proposals of a model asked for at once (default 4).")
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Folder in which the run's own folder is made (default: TILECAST_HOME/runs).")
+    ] = None,
+    resume: Annotated[str | None, typer.Option(help="Take up this run again.", metavar="RUN")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the budget buys, and do nothing.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Go on with a budget for fewer than three candidates.")
+    ] = False,
+    pure: PureOption = None,
+    require_sandbox: RequireSandboxOption = None,
+    timeout: TimeoutOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Propose, forecast, verify and benchmark kernels for PROBLEM until a budget is spent.
+
+    Examples: tilecast optimize examples/softmax
+    | tilecast optimize problem.py --model gpt-5 --max-usd 2 --max-evals 40 --output fast.py
+    """
+    flags = {
+        "model": model,
+        "device": device,
+        "strategy": strategy,
+        "forecaster": forecaster,
+        "target": target,
+        "language": language,
+        "in_flight": in_flight,
+        "pure": pure,
+        "require_sandbox": require_sandbox,
+        "timeout_s": timeout,
+        "max_evals": max_evals,
+        "max_gpu_seconds": max_gpu_seconds,
+        "max_tokens": max_tokens,
+        "max_usd": max_usd,
+        "max_minutes": max_minutes,
+    }
+    more = {"target_speedup": target_speedup, "patience": patience, "seed": seed}
+    code = _optimize(problem, kernel, run_dir, resume, flags, more, _Faces(output, dry_run, yes, json_output))
+    raise typer.Exit(code)
+
+
+class _Faces:
+    """How the run is shown and what is done with its result."""
+
+    def __init__(self, output: Path | None, dry_run: bool, yes: bool, json_output: bool) -> None:
+        self.output, self.dry_run, self.yes, self.json = output, dry_run, yes, json_output
+
+
+def _optimize(
+    problem: str | None,
+    kernel: Path | None,
+    run_dir: Path | None,
+    resume: str | None,
+    flags: dict[str, Any],
+    more: dict[str, Any],
+    faces: _Faces,
+) -> int:
+    from tilecast.agent.cli.request import build_request
+    from tilecast.agent.cli.view import make_view
+    from tilecast.agent.engine import Engine
+    from tilecast.agent.progress import Said
+
+    request, notes = build_request(problem, kernel, run_dir, resume, flags, more)
+    view = None if faces.dry_run else make_view(faces.json)
+    try:
+        engine = Engine(request, [view] if view else [], resume)
+        lines = [*notes, engine.parts.device.line, engine.parts.proposer.line]
+        if view is None:
+            return _dry_run(engine, lines, faces)
+        for line in lines:
+            view(Said(line))
+        if resume is None:
+            _check_plan(engine.plan(), faces.yes)
+        result = _run(engine, view, faces)
+    finally:
+        if view is not None:
+            view.close()
+    return _finish(engine, result, faces)
+
+
+def _run(engine: Engine, view: Any, faces: _Faces) -> OptimizeResult:
+    from tilecast.agent.interrupts import two_step
+    from tilecast.agent.progress import Said
+    from tilecast.sandbox.errors import TilecastError
+
+    sandbox = engine.parts.device.sandbox
+    with two_step(engine.interrupt, sandbox.close, lambda text: view(Said(text, warning=True))):
+        try:
+            return engine.run()
+        except TilecastError as error:
+            if engine.run_id is not None and error.exit_code == 3:
+                error.args = (f"{error} (to go on: tilecast optimize --resume {engine.run_id})",)
+            raise
+
+
+def _check_plan(plan: Plan, yes: bool) -> None:
+    """Refuse a budget that cannot teach anything.
+
+    Raises:
+        UsageError: naming the limit and what it buys.
+    """
+    from tilecast.agent.budget import FLAGS
+    from tilecast.sandbox.errors import UsageError
+
+    if yes or plan.candidates is None or plan.limited_by is None or plan.candidates >= FEWEST_CANDIDATES:
+        return
+    raise UsageError(
+        f"the budget buys {plan.candidates} candidate(s), fewer than {FEWEST_CANDIDATES}, limited by "
+        f"{FLAGS[plan.limited_by]} ({plan.basis}); raise it, or go on with --yes"
+    )
+
+
+def _dry_run(engine: Engine, lines: list[str], faces: _Faces) -> int:
+    from tilecast.agent.cli.shared import print_json
+    from tilecast.agent.report.plan import plan_document, plan_lines
+
+    plan = engine.plan()
+    engine.parts.device.sandbox.close()
+    if faces.json:
+        print_json(plan_document(plan, lines))
+    else:
+        for line in [*lines, *plan_lines(plan)]:
+            typer.echo(line)
+    _check_plan(plan, faces.yes)
+    return 0
+
+
+def _finish(engine: Engine, result: OptimizeResult, faces: _Faces) -> int:
+    from tilecast.agent.cli.shared import log_line, print_json
+    from tilecast.agent.report.summary import result_lines
+    from tilecast.agent.result import write_text
+
+    if faces.output is not None and result.best is not None:
+        write_text(faces.output, Path(result.best.path).read_text(encoding="utf-8"))
+        best = result.best.model_copy(update={"path": str(faces.output.absolute())})
+        result = result.model_copy(update={"best": best})
+    if faces.json:
+        print_json(result)
+    else:
+        for line in result_lines(result):
+            typer.echo(line)
+    if result.stopped_by == "interrupted":
+        return 130
+    if result.best is None:
+        log_line(next(note for note in reversed(result.notes)))
+        return 1
+    return 0

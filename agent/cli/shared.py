@@ -1,0 +1,79 @@
+"""What several commands share: option definitions, and how documents and errors leave the process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tilecast.agent.record.store import Record, RunLog
+
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; everything else on stderr.")]
+DeviceOption = Annotated[
+    str | None,
+    typer.Option("--device", help="auto, cuda[:N], cpu, or replay:DIR for recorded measurements.", metavar="DEVICE"),
+]
+PureOption = Annotated[
+    bool | None, typer.Option("--pure/--no-pure", help="Refuse library calls in a candidate.", show_default=False)
+]
+RequireSandboxOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--require-sandbox/--no-require-sandbox",
+        help="Refuse to run candidates without full isolation.",
+        show_default=False,
+    ),
+]
+TimeoutOption = Annotated[
+    float | None, typer.Option("--timeout", help="Seconds that one candidate may take.", min=0.1, metavar="S")
+]
+RunArgument = Annotated[
+    str, typer.Argument(help="A run: its id, the start of it, its folder, or `last`.", metavar="RUN")
+]
+
+
+def print_json(document: Any) -> None:
+    """One document on stdout: a model, or plain values."""
+    if hasattr(document, "model_dump_json"):
+        sys.stdout.write(document.model_dump_json(by_alias=True) + "\n")
+    else:
+        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def log_line(text: str) -> None:
+    """One line for people, on stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def opened_record() -> Iterator[Record]:
+    """The configured record, closed afterwards.
+
+    Raises:
+        TilecastError: if the configuration or the record cannot be read.
+    """
+    from tilecast.agent.config import home, resolve
+    from tilecast.agent.record.store import Record, sqlite_url
+
+    record = Record(resolve().database_url or sqlite_url(home()))
+    try:
+        yield record
+    finally:
+        record.close()
+
+
+def read_run(record: Record, name: str) -> RunLog:
+    """One run with its state.
+
+    Raises:
+        UsageError: if there is no such run.
+    """
+    import time
+
+    return record.open(record.find(name), time.monotonic)

@@ -1,0 +1,185 @@
+"""The run on screen: plain lines where there is no terminal, a live picture where there is one."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from typing import IO, TYPE_CHECKING
+
+from tilecast.agent.progress import BaselineKnown, Began, Ended, Finished, Progress, Said, Spent, Step
+from tilecast.agent.record.fold import CandidateState
+from tilecast.agent.report import wording
+from tilecast.sandbox.base import BaselineTimes
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+LAST_DECISIONS = 8
+BAR_WIDTH = 24
+
+
+def began_lines(event: Began) -> list[str]:
+    """What a run begins with."""
+    verb = "taken up again" if event.resumed else "begun"
+    device = f"{event.device.name}{wording.mark(event.device.recorded)}"
+    return [
+        f"run {event.run} {verb}: {event.problem} on {device}",
+        f"proposer {event.proposer}, forecaster {event.forecaster}; files in {event.run_dir}",
+    ]
+
+
+def baseline_line(found: BaselineTimes) -> str:
+    """The baseline that candidates are compared with, and the others."""
+    times = ", ".join(
+        f"{name} {wording.milliseconds(ms)}" for name, ms in sorted(found.times_ms.items(), key=lambda t: t[1])
+    )
+    return f"baseline {found.fastest}: {times}{wording.mark(found.recorded)}"
+
+
+def decision_line(candidate: CandidateState) -> str:
+    """A judged candidate: what became of it, and why."""
+    judged = candidate.judged
+    flag = "best" if judged and judged.best else ("kept" if judged and judged.keep else "drop")
+    why = f" ({judged.why.splitlines()[0][:120]})" if judged and not judged.best else ""
+    return f"[{flag}] {wording.title(candidate)} | {wording.outcome(candidate)}{why}"
+
+
+class PlainView:
+    """One line an event, for logs and pipes."""
+
+    def __init__(self, stream: IO[str] | None = None) -> None:
+        self._stream = stream or sys.stderr
+
+    def __call__(self, event: Progress) -> None:
+        """Show one event."""
+        for line in self._lines(event):
+            print(line, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Nothing is left on the screen to take away."""
+
+    def _lines(self, event: Progress) -> list[str]:
+        if isinstance(event, Said):
+            return [f"warning: {event.text}" if event.warning else event.text]
+        if isinstance(event, Began):
+            return began_lines(event)
+        if isinstance(event, BaselineKnown):
+            return [baseline_line(event.baselines)]
+        if isinstance(event, Finished):
+            return [decision_line(event.candidate)]
+        return [f"stopped by {event.stopped_by}: {event.why}"] if isinstance(event, Ended) else []
+
+
+class LiveView:
+    """Best so far, spend against each limit, what is running, the last decisions: one picture, redrawn in place."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._last: deque[CandidateState] = deque(maxlen=LAST_DECISIONS)
+        self._best: CandidateState | None = None
+        self._spent: Spent | None = None
+        self._step = Step("starting")
+        self._baseline: BaselineTimes | None = None
+        self._live = Live(console=console, get_renderable=self._picture, refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def __call__(self, event: Progress) -> None:
+        """Take in one event."""
+        if isinstance(event, Said):
+            self._console.print(
+                f"warning: {event.text}" if event.warning else event.text, markup=False, highlight=False
+            )
+        elif isinstance(event, Began):
+            for line in began_lines(event):
+                self._console.print(line, markup=False, highlight=False)
+        elif isinstance(event, BaselineKnown):
+            self._baseline = event.baselines
+        elif isinstance(event, Step):
+            self._step = event
+        elif isinstance(event, Spent):
+            self._spent = event
+        elif isinstance(event, Finished):
+            self._last.append(event.candidate)
+            if event.candidate.judged is not None and event.candidate.judged.best:
+                self._best = event.candidate
+
+    def close(self) -> None:
+        """Take the picture off the screen."""
+        self._live.stop()
+
+    def _picture(self) -> RenderableType:
+        from rich.console import Group
+        from rich.panel import Panel
+
+        running = self._step.text if self._step.index is None else f"candidate {self._step.index}: {self._step.text}"
+        flying = f"; {self._spent.in_flight} proposals in flight" if self._spent and self._spent.in_flight else ""
+        parts = [self._best_text(), self._meters(), self._decisions(), self._text(f"now  {running}{flying}")]
+        return Panel(Group(*parts), title="tilecast", title_align="left", border_style="dim")
+
+    def _best_text(self) -> RenderableType:
+        best = self._best
+        if best is None or best.result is None:
+            return self._text("best  nothing measured yet", "bold")
+        against = f" against {self._baseline.fastest}" if self._baseline else ""
+        return self._text(
+            f"best  {wording.measured(best.result)}{against} · candidate {wording.title(best)}", "bold green"
+        )
+
+    def _meters(self) -> RenderableType:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        if self._spent is None:
+            return table
+        for name in wording.METER_NAMES:
+            value = getattr(self._spent.ledger, name)
+            if value.limit is None and not value.spent and value.spent is not None:
+                continue
+            bar: RenderableType = ""
+            if value.limit is not None and value.spent is not None:
+                bar = ProgressBar(total=value.limit, completed=min(value.spent, value.limit), width=BAR_WIDTH)
+            table.add_row(wording.meter(name, value), bar)
+        return table
+
+    def _decisions(self) -> RenderableType:
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 1), expand=True)
+        table.add_column(width=4)
+        table.add_column(ratio=2, no_wrap=True, overflow="ellipsis")
+        table.add_column(ratio=3, no_wrap=True, overflow="ellipsis")
+        for candidate in self._last:
+            judged = candidate.judged
+            flag, style = (
+                ("best", "green")
+                if judged and judged.best
+                else ("kept", "")
+                if judged and judged.keep
+                else ("drop", "dim")
+            )
+            reason = wording.outcome(candidate)
+            if candidate.result is None or candidate.result.speedup is None:
+                reason = judged.why.splitlines()[0] if judged else reason
+            table.add_row(
+                self._text(flag, style), self._text(wording.title(candidate), style), self._text(reason, style)
+            )
+        return table
+
+    @staticmethod
+    def _text(text: str, style: str = "") -> RenderableType:
+        from rich.text import Text
+
+        return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+def make_view(json_wanted: bool) -> PlainView | LiveView:
+    """A live picture on a terminal, plain lines on stderr otherwise."""
+    if json_wanted or not sys.stderr.isatty():
+        return PlainView()
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    return LiveView(console) if console.is_terminal and not console.is_dumb_terminal else PlainView()

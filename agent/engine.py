@@ -1,0 +1,204 @@
+"""One run from end to end: wires problem, sandbox, proposer, forecaster, ledger and record, and drives the graph.
+
+Command line, chat, CI bot and MCP server are faces on this; they listen to typed progress and get one result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tilecast.agent.assembly import Parts, assemble, check_same_run, plan_of
+from tilecast.agent.budget import Ledger, Plan
+from tilecast.agent.knowledge import Knowledge, Told
+from tilecast.agent.policy import BARREN_LIMIT_FREE, BARREN_LIMIT_PAID, Rules
+from tilecast.agent.pool import ProposalPool
+from tilecast.agent.preparing import prepare
+from tilecast.agent.progress import Began, Ended, Listener, Said
+from tilecast.agent.record.events import EvaluationLost, Failed, SessionOpened
+from tilecast.agent.record.journal import RunJournal
+from tilecast.agent.record.store import Record, RunLog, sqlite_url
+from tilecast.agent.record.summary import RunHeader
+from tilecast.agent.request import OptimizeRequest
+from tilecast.agent.result import result_of, write_winner
+from tilecast.agent.state import Services
+from tilecast.agent.turns import RunLock, device_turn
+from tilecast.sandbox.errors import TilecastError
+from tilecast.sandbox.schema import OptimizeResult
+from tilecast.tools.forecast.factory import make_forecaster
+
+ANSWERS_AFTER_STOP_S = 5.0
+"""How long a stopped run waits for cancelled requests, so that what they cost is known and not guessed."""
+
+
+def open_record(request_url: str | None, home: Path) -> Record:
+    """The record that the configuration names, else the file in the user's tilecast folder."""
+    return Record(request_url or sqlite_url(home))
+
+
+class Engine:
+    """A run that is about to begin, or to be taken up again.
+
+    Args:
+        request: what to do.
+        listeners: told of all progress, from the thread that calls :meth:`run`.
+        resume: the run to take up.
+
+    Raises:
+        UsageError: for what cannot be used as asked, or a run on another problem or device.
+        EnvironmentFailure: if a device or the record is not there.
+    """
+
+    def __init__(self, request: OptimizeRequest, listeners: Sequence[Listener] = (), resume: str | None = None) -> None:
+        self.request = request
+        self._listeners = list(listeners)
+        self._services: Services | None = None
+        self._interrupted = False
+        self._record: Record | None = None
+        self._log: RunLog | None = None
+        if resume is not None:
+            self._record = open_record(request.settings.database_url, request.home)
+            self._log = self._record.open(self._record.find(resume), time.monotonic)
+        known = None if self._log is None or self._log.state.preflight is None else self._log.state.preflight.preflight
+        self.parts: Parts = assemble(request, known)
+        if self._log is not None:
+            check_same_run(self._log, request, self.parts)
+
+    def plan(self) -> Plan:
+        """What the budget buys; nothing is started."""
+        return plan_of(self.request, self.parts)
+
+    def run(self) -> OptimizeResult:
+        """Go on until the run stops.
+
+        Raises:
+            TilecastError: what ended the session without a result; the run can be taken up again.
+        """
+        from tilecast.agent.graph import run as run_graph
+
+        log = self._log or self._begin()
+        lock = RunLock(log.run_dir, log.run_id)
+        try:
+            services = self._services = self._open(log)
+            try:
+                prepare(services)
+                run_graph(services, log.run_dir)
+            except TilecastError as error:
+                self._wind_up(services)
+                log.append(Failed(error=str(error)))
+                raise
+            self._wind_up(services)
+            return self._result(services)
+        finally:
+            self.parts.device.sandbox.close()
+            lock.release()
+
+    @property
+    def run_id(self) -> str | None:
+        """Name of the run, once it has one."""
+        return None if self._log is None else self._log.run_id
+
+    def interrupt(self) -> None:
+        """Finish the current step, then stop; safe in a signal handler."""
+        self._interrupted = True
+        if self._services is not None:
+            self._services.interrupted.set()
+            self._services.pool.wake()
+
+    def _begin(self) -> RunLog:
+        request, parts = self.request, self.parts
+        run_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        run_dir = (request.run_dir or request.home / "runs").absolute() / run_id
+        header = RunHeader(
+            problem=request.problem.name,
+            problem_path=str(Path(request.problem.path).absolute()),
+            problem_sha256=request.problem.sha256,
+            extras_sha256=_sha(request.problem.extras.model_dump_json()),
+            device=parts.device.sandbox.device,
+            device_spec=parts.device.spec,
+            seed=request.seed,
+            settings=request.recorded_settings(parts.model),
+            start_sha256=request.start.sha256 if request.start else None,
+            version=_version(),
+        )
+        self._record = open_record(request.settings.database_url, request.home)
+        self._log = self._record.create(run_id, header, run_dir, time.monotonic)
+        return self._log
+
+    def _open(self, log: RunLog) -> Services:
+        """Take the log up: charge what was lost with the last process, and put the services together."""
+        resumed = log.state.sessions > 0
+        start = [self.request.start.source] if self.request.start else []
+        log.append(SessionOpened(number=log.state.sessions + 1, resumed=resumed), start)
+        for candidate in list(log.state.candidates.values()):
+            if candidate.in_flight_gpu_s is not None:
+                why = "its evaluation was cut off when the process ended"
+                charged = candidate.in_flight_gpu_s
+                log.append(EvaluationLost(index=candidate.index, charged_gpu_s=charged, why=why, again=True))
+        # The requests open in the record are of the last process: the new ledger holds nothing for them.
+        RunJournal(log, Ledger(self.request.limits, time.monotonic)).lose_open()
+        spent, minutes = log.state.spent, log.state.elapsed_s / 60
+        ledger = Ledger(self.request.limits, time.monotonic, spent, minutes)
+        services = self._services_of(log, ledger)
+        if self._interrupted:
+            services.interrupted.set()
+        device = self.parts.device.sandbox.device
+        names = (services.proposer.name, services.forecaster.name)
+        services.tell(Began(log.run_id, str(log.run_dir), log.header.problem, device, *names, resumed))
+        return services
+
+    def _services_of(self, log: RunLog, ledger: Ledger) -> Services:
+        request, parts = self.request, self.parts
+        proposer, model = parts.proposer.proposer, parts.proposer.model
+        journal, device = RunJournal(log, ledger), parts.device.sandbox.device
+        paid = proposer.costs_money
+        return Services(
+            log=log,
+            ledger=ledger,
+            journal=journal,
+            knowledge=Knowledge(log, request.problem, device, Told(parts.language, request.settings.target)),
+            pool=ProposalPool(parts.in_flight, inline=not paid),
+            problem=request.problem,
+            sandbox=parts.device.sandbox,
+            proposer=proposer,
+            forecaster=make_forecaster(request.settings.forecaster, model=model, journal=journal),
+            options=request.options,
+            rules=Rules(request.target_speedup, request.patience, BARREN_LIMIT_PAID if paid else BARREN_LIMIT_FREE),
+            seed=log.header.seed,
+            listeners=self._listeners,
+            device_turn=lambda: device_turn(device),
+            interrupt_model=None if model is None else model.interrupt,
+        )
+
+    def _wind_up(self, services: Services) -> None:
+        """Cancel what is in flight; what was reserved and never settled is charged as lost."""
+        if services.pool.in_flight:
+            if services.interrupt_model is not None:
+                services.interrupt_model()
+            services.pool.settle(ANSWERS_AFTER_STOP_S)
+        lost = services.journal.lose_open()
+        if lost:
+            services.tell(Said(f"{lost} request(s) in flight are charged as lost", warning=True))
+
+    def _result(self, services: Services) -> OptimizeResult:
+        stopped = services.log.state.stopped
+        assert stopped is not None
+        services.tell_spent()
+        services.tell(Ended(stopped.stopped_by, stopped.why))
+        return result_of(services.log, services.ledger.document(), write_winner(services.log))
+
+
+def _version() -> str:
+    try:
+        return version("tilecast")
+    except PackageNotFoundError:
+        return "0"
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,86 @@
+"""The loop as a LangGraph graph: START -> propose -> forecast -> [skip | verify -> benchmark] -> decide -> {propose, END}.
+
+Nodes and edges only. The checkpoint holds ids and the phase; a run is taken up from the record, with or without it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
+
+from tilecast.agent import nodes
+from tilecast.agent.state import LoopState, Services
+
+ENDLESS = 2**31 - 1
+"""Steps are limited by the ledger, not by the graph."""
+CHECKPOINT_NAME = "checkpoint.sqlite"
+
+Node = Callable[[LoopState, Services], LoopState]
+
+
+def after_enter(state: LoopState) -> Literal["propose", "forecast", "verify", "decide"]:
+    """Where the record says that the run stands."""
+    return state["phase"]  # type: ignore[return-value]
+
+
+def after_propose(state: LoopState) -> Literal["forecast", "__end__"]:
+    """A proposal came, or the run is over."""
+    return "forecast" if state["phase"] == "forecast" else "__end__"
+
+
+def after_forecast(state: LoopState) -> Literal["verify", "decide"]:
+    """The candidate deserves the device, or not."""
+    return "verify" if state["phase"] == "verify" else "decide"
+
+
+def after_verify(state: LoopState) -> Literal["benchmark", "decide", "__end__"]:
+    """Right, rejected, or not begun because it does not fit in the budget."""
+    if state["phase"] == "benchmark":
+        return "benchmark"
+    return "decide" if state["phase"] == "decide" else "__end__"
+
+
+def build() -> StateGraph[LoopState, Services, LoopState, LoopState]:
+    """The graph, not compiled."""
+    graph = StateGraph(LoopState, context_schema=Services)
+    for name in ("enter", "propose", "forecast", "verify", "benchmark", "decide"):
+        graph.add_node(name, _with_services(getattr(nodes, name)))
+    graph.add_edge(START, "enter")
+    graph.add_conditional_edges("enter", after_enter, ["propose", "forecast", "verify", "decide"])
+    graph.add_conditional_edges("propose", after_propose, ["forecast", END])
+    graph.add_conditional_edges("forecast", after_forecast, ["verify", "decide"])
+    graph.add_conditional_edges("verify", after_verify, ["benchmark", "decide", END])
+    graph.add_edge("benchmark", "decide")
+    graph.add_edge("decide", "propose")
+    return graph
+
+
+def run(services: Services, folder: Path) -> None:
+    """Go round until the record says stopped; the checkpoint is kept in ``folder``.
+
+    Raises:
+        TilecastError: what the nodes raise (a broken machine, an invalid reference, a provider that is down).
+    """
+    connection = sqlite3.connect(folder / CHECKPOINT_NAME, check_same_thread=False)
+    # Losing a checkpoint costs nothing, the record is what has to be durable.
+    connection.execute("PRAGMA synchronous=OFF")
+    try:
+        app = build().compile(checkpointer=SqliteSaver(connection))
+        begin: LoopState = {"run": services.log.run_id, "phase": "enter", "index": None}
+        config: Any = {"configurable": {"thread_id": services.log.run_id}, "recursion_limit": ENDLESS}
+        app.invoke(begin, config, context=services, durability="sync")
+    finally:
+        connection.close()
+
+
+def _with_services(node: Node) -> Any:
+    def step(state: LoopState, runtime: Runtime[Services]) -> LoopState:
+        return node(state, runtime.context)
+
+    return step

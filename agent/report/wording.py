@@ -1,0 +1,83 @@
+"""How figures are written, everywhere alike: with their unit, their interval, and the word ``recorded`` where they are."""
+
+from __future__ import annotations
+
+from tilecast.agent.record.fold import CandidateState
+from tilecast.sandbox.schema import Forecast, Interval, LedgerDocument, Measurement, Meter
+
+METER_NAMES = {"evals": "evals", "gpu_seconds": "GPU s", "tokens": "tokens", "usd": "USD", "minutes": "minutes"}
+_DECIMALS = {"evals": 0, "gpu_seconds": 1, "tokens": 0, "usd": 4, "minutes": 1}
+
+
+def milliseconds(ms: float) -> str:
+    """Four significant digits and the unit, microseconds below 0.1 ms."""
+    return f"{ms * 1e3:.4g} µs" if ms < 0.1 else f"{ms:.4g} ms"
+
+
+def ratio(value: float) -> str:
+    """A speedup."""
+    return f"{value:.3g}x" if value < 10 else f"{value:.1f}x"
+
+
+def interval(found: Interval) -> str:
+    """A speedup with its interval."""
+    return f"{ratio(found.ratio)} [{found.low:.3g}, {found.high:.3g}]"
+
+
+def mark(recorded: bool) -> str:
+    """The word that a recorded figure carries."""
+    return " (recorded)" if recorded else ""
+
+
+def measured(result: Measurement) -> str:
+    """Verdict, speedup and time of a measurement; its status where it has no time."""
+    if result.speedup is None or result.latency_ms is None:
+        return str(result.status)
+    time = milliseconds(result.latency_ms.candidate)
+    return f"{result.verdict} {interval(result.speedup)} {time}{mark(result.recorded)}"
+
+
+def outcome(candidate: CandidateState) -> str:
+    """What became of a candidate, in a few words."""
+    if candidate.result is not None:
+        return measured(candidate.result)
+    if candidate.lost is not None:
+        return "no result"
+    action = candidate.chosen.action if candidate.chosen else None
+    return {"skip": "skipped", "drop": "dropped"}.get(action or "", "pending")
+
+
+def title(candidate: CandidateState) -> str:
+    """Number, name and what was changed."""
+    proposed = candidate.proposed
+    if proposed is None:
+        return f"{candidate.index}"
+    name = proposed.name or "(none)"
+    return f"{candidate.index} {name}" + (f": {proposed.note}" if proposed.note else "")
+
+
+def forecast_text(found: Forecast) -> str:
+    """A forecast, marked as one."""
+    if found.speedup is None:
+        return f"forecast: abstains ({found.why})"
+    low, high = found.speedup.low, found.speedup.high
+    text = f"forecast {ratio(found.speedup.median)} [{low:.3g}, {high:.3g}], chance of faster {found.p_faster:.0%}"
+    return f"{text}, abstains" if found.abstain else text
+
+
+def meter(name: str, value: Meter) -> str:
+    """Spent of limit, for instance ``evals 12 of 40``."""
+    digits = _DECIMALS[name]
+    spent = "unknown" if value.spent is None else f"{value.spent:.{digits}f}"
+    limit = "" if value.limit is None else f" of {value.limit:g}"
+    return f"{METER_NAMES[name]} {spent}{limit}"
+
+
+def ledger(document: LedgerDocument) -> str:
+    """All meters in one line; those that are neither used nor limited are left out."""
+    parts = []
+    for name in METER_NAMES:
+        value: Meter = getattr(document, name)
+        if value.limit is not None or value.spent is None or value.spent > 0:
+            parts.append(meter(name, value))
+    return ", ".join(parts)
