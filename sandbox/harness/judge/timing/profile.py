@@ -61,7 +61,7 @@ def parse_table(text: str) -> list[KernelFigures]:
         ProfileUnreadable: naming what is missing.
     """
     lines = text.splitlines()
-    start = next((i for i, line in enumerate(lines) if line.startswith('"ID"') or line.startswith("ID,")), None)
+    start = next((i for i, line in enumerate(lines) if line.startswith(('"ID"', "ID,"))), None)
     if start is None:
         tail = next((line for line in reversed(lines) if line.strip()), "nothing")
         raise ProfileUnreadable(f"no table in the profiler's output; it ends with: {tail[:200]}")

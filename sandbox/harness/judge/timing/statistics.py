@@ -32,6 +32,8 @@ Floats = NDArray[np.float64]
 
 TRIM = 0.25
 """Share of blocks cut from each end before averaging."""
+WIDEST = math.log(1e6)
+"""An interval without bounds (a single block) is shown as a factor of a million."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ class Comparison:
             low, high = interval(values, alpha, design)
             self.spent += alpha
         self.next_look = max(len(self.log_ratios) + 1, math.ceil(len(self.log_ratios) * design.growth))
-        bounds = (math.exp(max(low, -700.0)), math.exp(min(high, 700.0)))
+        bounds = (math.exp(max(low, -WIDEST)), math.exp(min(high, WIDEST)))
         verdict = classify(*bounds, design.margin)
         self.estimate = Estimate(math.exp(centre), *bounds, verdict, values.size, self.spent, final)
         return self.estimate

@@ -1,0 +1,187 @@
+"""The worker's part of timing: legs of calls, made as in verification, each output copied out as soon as its call returned.
+
+What comes back are raw observations. The judge holds them against its own clock, and reads outputs from its own memory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree
+from tilecast.sandbox.harness.wire import Message
+from tilecast.sandbox.harness.worker import export, failures, guards
+from tilecast.sandbox.harness.worker.calling import MAX_OUTPUTS, Caller
+from tilecast.sandbox.harness.worker.device_clock import DeviceClock, DeviceClockError
+
+_NOW_NS = time.perf_counter_ns
+_SUM = torch._C.TensorBase.sum
+_Call = tuple[list[Any], list[Tensor], list[Message]]
+
+
+class TimingHandlers:
+    """Operations ``leg``, ``pin`` and ``resources`` of a worker."""
+
+    def __init__(self, caller: Caller, device: torch.device) -> None:
+        self.caller, self.device = caller, device
+        # Bound before any user code is imported.
+        self._clock = DeviceClock() if device.type == "cuda" else None
+
+    def handlers(self) -> dict[str, Callable[[Message], Message]]:
+        """By operation name."""
+        return {"leg": self.leg, "pin": self.pin, "resources": self.resources}
+
+    def leg(self, message: Message) -> Message:
+        """Make the calls listed. ``mode``: ``cold`` (cache flushed before each), ``warm`` (inputs read before each), ``empty``
+        (everything but the call). ``module``: whose calls, the constructed one.
+
+        Returns:
+            ``inner_ns`` a call (events on CUDA, else the monotonic clock), ``leg_ns`` around all of them, claims about the
+            outputs, and what changed in the process meanwhile.
+        """
+        mode, empty = str(message["mode"]), message["mode"] == "empty"
+        calls = [(*self.caller.inputs(item), list(item["spaces"])) for item in message["calls"]]
+        stand_ins = [_stand_in(space, self.device) for space in calls[0][2]] if empty else []
+        call = (lambda *_: stand_ins) if empty else self.caller.require_module()
+        before = guards.CallState.take(self.device.type == "cuda")
+        with torch.no_grad():
+            start_ns = _NOW_NS()
+            results, inner_ns = (
+                self._host_leg(call, calls)
+                if self._clock is None
+                else self._device_leg(self._clock, call, calls, int(message.get("flush_bytes", 0)), mode)
+            )
+            leg_ns = _NOW_NS() - start_ns
+        changes = before.changes(guards.CallState.take(self.device.type == "cuda"))
+        return {
+            "inner_ns": inner_ns,
+            "leg_ns": leg_ns,
+            "joined_by_synchronising": self._clock.synchronised_joins if self._clock else 0,
+            "calls": results,
+            "findings": [] if empty else [item.to_message() for item in changes[:10]],
+        }
+
+    def _host_leg(self, call: Callable[..., Any], calls: list[_Call]) -> tuple[list[Message], list[int]]:
+        results, times = [], []
+        for item in calls:
+            arguments = item[0]
+            start_ns = _NOW_NS()
+            value = call(*arguments)
+            times.append(_NOW_NS() - start_ns)
+            results.append(_take(value, item, self.caller, None))
+        return results, times
+
+    def _device_leg(
+        self, clock: DeviceClock, call: Callable[..., Any], calls: list[_Call], flush_bytes: int, mode: str
+    ) -> tuple[list[Message], list[int]]:
+        results = []
+        try:
+            clock.prepare(len(calls), flush_bytes)
+            for index, item in enumerate(calls):
+                arguments = item[0]
+                clock.synchronize()
+                clock.forget_persisting_lines()
+                if mode == "warm":
+                    _touch(item[1])
+                else:
+                    clock.flush(index)
+                clock.start(index)
+                value = call(*arguments)
+                clock.stop(index)
+                results.append(_take(value, item, self.caller, 0))
+            clock.synchronize()
+            return results, [int(clock.elapsed_ms(index) * 1e6) for index in range(len(calls))]
+        except DeviceClockError as error:
+            raise failures.Failure("RUNTIME_ERROR", f"while calls were timed: {error}") from error
+
+    def pin(self, message: Message) -> Message:
+        """Keep every thread of this process, and those it will start, on the processors named."""
+        wanted = {int(item) for item in list(message["cpus"])}
+        for task in os.listdir("/proc/self/task"):
+            try:
+                os.sched_setaffinity(int(task), wanted)
+            except OSError as error:
+                return {"pinned": False, "why": str(error)}
+        return {"pinned": True}
+
+    def resources(self, message: Message) -> Message:
+        """What the compiler gave the Triton kernels that ran in this process: a claim, for the reader only."""
+        found: dict[str, Message] = {}
+        for function in _jit_functions():
+            for kernel in _compiled(function):
+                metadata = kernel.metadata
+                name = str(getattr(metadata, "name", "kernel"))[:120]
+                found[f"{name}/{len(found)}"] = {
+                    "name": name,
+                    "regs": _count(getattr(kernel, "n_regs", None)),
+                    "spills": _count(getattr(kernel, "n_spills", None)),
+                    "shared": _count(getattr(metadata, "shared", None)),
+                    "warps": _count(getattr(metadata, "num_warps", None)),
+                    "stages": _count(getattr(metadata, "num_stages", None)),
+                }
+        return {"kernels": list(found.values())[:32]}
+
+
+def _take(value: Any, call: _Call, caller: Caller, stream: int | None) -> Message:
+    """Copy outputs out before anything else happens, then say what they look like; the objects are not kept."""
+    _, inputs, spaces = call
+    found: list[Tensor] = []
+    with torch._C.DisableTorchFunction():
+        tree = encode_tree(value, found)
+    if len(found) > MAX_OUTPUTS:
+        raise failures.Failure("INCORRECT_SHAPE", f"{len(found)} output tensors, at most {MAX_OUTPUTS} are read")
+    placed = [
+        export.export(t, caller.memory.space(spaces[i]), stream) if i < len(spaces) else {"missing": "no space"}
+        for i, t in enumerate(found)
+    ]
+    claims = [{**export.report(t, inputs), **where} for t, where in zip(found, placed, strict=True)]
+    return {"tree": tree, "outputs": claims}
+
+
+def _stand_in(space: Message, device: torch.device) -> Tensor:
+    size = int(space["expected"] if "expected" in space else space["size"])
+    return torch.zeros(size, dtype=torch.uint8, device=device)
+
+
+def _touch(tensors: list[Tensor]) -> None:
+    """Read every input, so that as much of it as fits lies in the cache."""
+    for tensor in tensors:
+        spec = TensorSpec.of(tensor)
+        if spec.elements and not tensor.dtype.is_complex:
+            _SUM(tensor, dtype=torch.float32)
+
+
+def _jit_functions() -> list[Any]:
+    jit = sys.modules.get("triton.runtime.jit")
+    if jit is None:
+        return []
+    kinds = jit.JITFunction
+    modules = [
+        module for name, module in list(sys.modules.items()) if not name.startswith(("torch", "triton", "tilecast"))
+    ]
+    values = [value for module in modules for value in list(getattr(module, "__dict__", {}).values())]
+    # Autotuned and heuristic kernels wrap the function that was compiled.
+    unwrapped = [getattr(value, "fn", value) if not isinstance(value, kinds) else value for value in values]
+    return list({id(value): value for value in unwrapped if isinstance(value, kinds)}.values())
+
+
+def _compiled(function: Any) -> list[Any]:
+    caches = getattr(function, "device_caches", None)
+    if not isinstance(caches, dict):
+        return []
+    found = []
+    for entry in caches.values():
+        table = entry[0] if isinstance(entry, tuple) and entry else entry
+        if isinstance(table, dict):
+            found += [kernel for kernel in table.values() if hasattr(kernel, "metadata")]
+    return found
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int else None
