@@ -1,0 +1,200 @@
+"""Regions of the judge's arenas: inputs written, room for outputs, private copies taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness import arena
+from tilecast.sandbox.harness.judge.failure import EnvironmentBroken
+from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree, place
+from tilecast.sandbox.harness.wire import Message
+
+_LEAST_ARENA = {"cpu": 8 << 20, "cuda": 256 << 20}
+POISON = 0xFF
+
+
+@dataclass(frozen=True)
+class Region:
+    """``size`` bytes at ``at`` of arena number ``arena``."""
+
+    arena: int
+    at: int
+    size: int
+
+    def to_message(self) -> Message:
+        """As plain JSON."""
+        return {"arena": self.arena, "at": self.at, "size": self.size}
+
+
+@dataclass
+class Prepared:
+    """One set of inputs in shared memory, what they hold by the judge's own knowledge, and room for the outputs."""
+
+    tree: Message
+    specs: list[TensorSpec]
+    regions: list[Region]
+    values: list[Tensor]
+    expected: list[TensorSpec]
+    outputs: list[Region]
+    key: str | None = None
+
+    def to_message(self) -> Message:
+        """The part of a request that names inputs and output spaces."""
+        tensors = []
+        for index, (spec, region) in enumerate(zip(self.specs, self.regions, strict=True)):
+            tensors.append({**region.to_message(), **spec.to_message()})
+            if self.key is not None:
+                tensors[-1]["object"] = f"{self.key}.{index}"
+        spaces = [
+            {**region.to_message(), "expected": spec.elements * spec.dtype.itemsize}
+            for region, spec in zip(self.outputs, self.expected, strict=True)
+        ]
+        return {"inputs": self.tree, "tensors": tensors, "spaces": spaces}
+
+
+@dataclass
+class SharedMemory:
+    """Allocator over arenas that are announced to the worker as they are made."""
+
+    device: torch.device
+    announce: Callable[[arena.Arena], None]
+    _arenas: list[arena.Arena] = field(default_factory=list)
+    _used: list[int] = field(default_factory=list)
+    _free: dict[int, list[Region]] = field(default_factory=dict)
+    _keys: int = 0
+
+    def allocate(self, size: int) -> Region:
+        """A region of ``size`` bytes, aligned for every dtype.
+
+        Raises:
+            EnvironmentBroken: if there is not so much memory.
+        """
+        if self._free.get(size):
+            return self._free[size].pop()
+        room = -(-max(size, 1) // arena.ALIGNMENT) * arena.ALIGNMENT
+        for index, owner in enumerate(self._arenas):
+            if self._used[index] + room <= owner.size:
+                self._used[index] += room
+                return Region(index, self._used[index] - room, size)
+        try:
+            new = arena.create(max(room, _LEAST_ARENA[self.device.type]), self.device)
+        except arena.ArenaError as error:
+            raise EnvironmentBroken(str(error)) from error
+        self._arenas.append(new)
+        self._used.append(room)
+        self.announce(new)
+        return Region(len(self._arenas) - 1, 0, size)
+
+    def release(self, regions: Iterable[Region]) -> None:
+        """Give regions back."""
+        for region in regions:
+            self._free.setdefault(region.size, []).append(region)
+
+    def memory(self, region: Region) -> Tensor:
+        """The region's bytes."""
+        return self._arenas[region.arena].memory(region.at, region.size)
+
+    def write(self, region: Region, spec: TensorSpec, value: Tensor) -> None:
+        """Copy a value in, with the strides of ``spec``; bytes between its elements become poison."""
+        memory = self.memory(region)
+        if spec.extent > spec.elements * spec.dtype.itemsize:
+            memory.fill_(POISON)
+        place(memory, spec).copy_(value)
+
+    def copy_out(self, region: Region, spec: TensorSpec) -> Tensor:
+        """A private copy of a tensor that lies in a region."""
+        return place(self.memory(region)[: spec.extent].clone(), spec)
+
+    @contextmanager
+    def lent(self, tensors: Sequence[Tensor]) -> Iterator[list[Message]]:
+        """Put tensors into regions for the time of one request; yields their descriptions."""
+        specs = [TensorSpec.dense(tuple(item.shape), item.dtype) for item in tensors]
+        regions = [self.allocate(spec.extent) for spec in specs]
+        for region, spec, value in zip(regions, specs, tensors, strict=True):
+            self.write(region, spec, value)
+        self._settle()
+        try:
+            yield [{**r.to_message(), **s.to_message()} for r, s in zip(regions, specs, strict=True)]
+        finally:
+            self.release(regions)
+
+    def prepare(
+        self,
+        inputs: Sequence[Any],
+        expected: Sequence[TensorSpec],
+        layouts: Sequence[TensorSpec | None],
+        *,
+        reuse_objects: bool,
+    ) -> Prepared:
+        """See ``Session.prepare``."""
+        tensors: list[Tensor] = []
+        tree = encode_tree(list(inputs), tensors)
+        specs = []
+        for index, value in enumerate(tensors):
+            wanted = layouts[index] if index < len(layouts) else None
+            specs.append(wanted or TensorSpec.dense(tuple(value.shape), value.dtype))
+        regions = [self.allocate(spec.extent) for spec in specs]
+        dense = [TensorSpec.dense(item.shape, item.dtype) for item in expected]
+        room = [self.allocate(spec.extent) for spec in dense]
+        self._keys += 1
+        key = f"k{self._keys}" if reuse_objects else None
+        prepared = Prepared(tree, specs, regions, list(tensors), dense, room, key)
+        self._write_all(prepared, tensors)
+        return prepared
+
+    def refill(self, prepared: Prepared, inputs: Sequence[Any]) -> None:
+        """See ``Session.refill``."""
+        tensors: list[Tensor] = []
+        prepared.tree = encode_tree(list(inputs), tensors)
+        if [(s.shape, s.dtype) for s in prepared.specs] != [(tuple(t.shape), t.dtype) for t in tensors]:
+            raise ValueError("a refill must have the shapes and dtypes of what it replaces")
+        prepared.values = list(tensors)
+        self._write_all(prepared, tensors)
+
+    def _write_all(self, prepared: Prepared, tensors: Sequence[Tensor]) -> None:
+        for region, spec, value in zip(prepared.regions, prepared.specs, tensors, strict=True):
+            self.write(region, spec, value)
+        self._settle()
+
+    def inputs_now(self, prepared: Prepared) -> list[Tensor]:
+        """What the inputs hold now: private copies."""
+        pairs = zip(prepared.regions, prepared.specs, strict=True)
+        return [self.copy_out(region, spec) for region, spec in pairs]
+
+    def poison_outputs(self, prepared: Prepared) -> None:
+        """Fill the room for outputs with 0xFF, which is NaN in every floating format."""
+        for region in prepared.outputs:
+            self.memory(region).fill_(POISON)
+        self._settle()
+
+    def read_output(self, message: Message, prepared: Prepared, index: int) -> Tensor | None:
+        """A private copy of one output as the worker says it lies in its room; None if it brought no bytes.
+
+        Raises:
+            BadSpec: if the description makes no sense.
+        """
+        if "placed" not in message or index >= len(prepared.outputs):
+            return None
+        spec = TensorSpec.from_message(message["placed"])
+        region = prepared.outputs[index]
+        return place(self.memory(region)[: spec.extent].clone(), spec) if spec.extent <= region.size else None
+
+    def discard(self, prepared: Prepared) -> None:
+        """Give the regions of a set of inputs back."""
+        self.release([*prepared.regions, *prepared.outputs])
+
+    def _settle(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def close(self) -> None:
+        """Free all arenas."""
+        for owner in self._arenas:
+            owner.close()
+        self._arenas.clear()

@@ -1,0 +1,308 @@
+"""The judge's end of the fork servers: started on demand, restarted when one dies, workers spawned and killed."""
+
+from __future__ import annotations
+
+import glob
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tilecast.sandbox.harness import process_tree
+from tilecast.sandbox.harness.isolation import Enclosure, Limits
+from tilecast.sandbox.harness.judge.failure import EnvironmentBroken
+from tilecast.sandbox.harness.wire import Channel, WireError
+
+_START_TIMEOUT_S = 180.0
+_KEPT_VARIABLES = (
+    "PATH",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "TORCH_CUDA_ARCH_LIST",
+    "TRITON_PTXAS_PATH",
+)
+_LOG_BYTES = 2000
+
+
+def clean_environment(*, interpret: bool) -> dict[str, str]:
+    """What a fork server may know of its surroundings: where programs and libraries are, nothing else."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    kept.update(LANG="C.UTF-8", HOME="/tmp", PYTHONDONTWRITEBYTECODE="1", OMP_WAIT_POLICY="PASSIVE", USER="worker")
+    kept.update(TORCHINDUCTOR_COMPILE_THREADS="1", PYTHONHASHSEED="0", TOKENIZERS_PARALLELISM="false")
+    if interpret:
+        kept["TRITON_INTERPRET"] = "1"
+    return kept
+
+
+def python_paths() -> tuple[str, ...]:
+    """Folders that Python and this package are loaded from; a worker sees these, read-only, and the system's."""
+    harness = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    library = [path for path in sys.path if path and os.path.isdir(path) and "site-packages" in path]
+    executable = os.path.dirname(os.path.realpath(sys.executable))
+    wanted = [sys.prefix, sys.base_prefix, *library, executable, harness]
+    kept: list[str] = []
+    for path in sorted({os.path.abspath(path) for path in wanted}, key=len):
+        inside = any(path == other or path.startswith(other + "/") for other in (*kept, "/usr"))
+        if not inside and path != "/":
+            kept.append(path)
+    return tuple(kept)
+
+
+def enclosure_for(device_type: str, cache: str | None = None) -> Enclosure:
+    """What workers for a device see."""
+    paths = python_paths()
+    if device_type != "cuda":
+        return Enclosure(readonly=paths, cache=cache)
+    devices = sorted({*glob.glob("/dev/nvidia*"), *glob.glob("/dev/dri/*"), *glob.glob("/dev/dxg")})
+    named = [os.environ.get("CUDA_HOME", ""), *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
+    drivers = [path for path in named if path and os.path.isdir(path) and not path.startswith("/usr/")]
+    readonly = (*paths, *dict.fromkeys(drivers), "/sys", "/etc/nvidia", "/etc/nvidia-container-runtime")
+    return Enclosure(readonly=readonly, devices=tuple(devices), cache=cache, cuda=True)
+
+
+def limits_for(device_type: str, shared_bytes: int = 0) -> Limits:
+    """Default limits of a worker on a device; ``shared_bytes`` of the judge's memory come on top on the CPU."""
+    if device_type != "cuda":
+        return Limits(memory_bytes=(4 << 30) + 2 * shared_bytes)
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Limits(memory_bytes=max(16 << 30, physical // 2), processes=1024, file_bytes=4 << 30, open_files=4096)
+
+
+@dataclass
+class WorkerProcess:
+    """A worker as the judge holds it: its channel, how it ended, its log."""
+
+    number: int
+    pid: int
+    channel: Channel
+    _status_fd: int
+    _log_fd: int
+    _server: _Server
+    _status: int | None = None
+    _closed: bool = False
+
+    def wait_status(self, timeout_s: float) -> int | None:
+        """Raw wait status of the worker, None if it has not ended (or its reporter was killed)."""
+        end = time.monotonic() + timeout_s
+        while self._status is None and not self._closed:
+            try:
+                blob = os.read(self._status_fd, process_tree.STATUS.size)
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    return None
+                time.sleep(0.002)
+                continue
+            if len(blob) != process_tree.STATUS.size:
+                return None
+            self._status = process_tree.STATUS.unpack(blob)[0]
+        return self._status
+
+    def log_tail(self) -> str:
+        """The last of what the worker printed, one line, bounded."""
+        if self._closed:
+            return ""
+        size = os.fstat(self._log_fd).st_size
+        text = os.pread(self._log_fd, _LOG_BYTES, max(0, size - _LOG_BYTES)).decode("utf-8", "replace")
+        return " | ".join(line.strip() for line in text.splitlines() if line.strip())[-800:]
+
+    def processes(self) -> list[int]:
+        """Process ids below the worker's outermost one, itself left out."""
+        return process_tree.descendants(self.pid)
+
+    def kill(self) -> None:
+        """End the worker and all it started; returns when they are gone."""
+        if self._closed:
+            return
+        self._closed = True
+        self._server.kill(self)
+        self.channel.close()
+        os.close(self._status_fd)
+        os.close(self._log_fd)
+
+
+class _Server:
+    """One running fork server."""
+
+    def __init__(self, *, interpret: bool) -> None:
+        self.control, theirs = Channel.pair()
+        command = [sys.executable, "-P", "-m", "tilecast.sandbox.harness.zygote", str(theirs.fileno())]
+        self.process = subprocess.Popen(
+            command,
+            env=clean_environment(interpret=interpret),
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,  # it outlives a killed judge just long enough to clean up
+        )
+        theirs.close()
+        self._next = 0
+        self._ended: set[int] = set()
+        self.abilities: dict[str, Any] = {}
+
+    def wait_ready(self) -> None:
+        """Until it has imported everything.
+
+        Raises:
+            EnvironmentBroken: if it does not start.
+        """
+        if self.abilities:
+            return
+        try:
+            self.abilities = self.control.receive(_START_TIMEOUT_S)["abilities"]
+        except WireError as error:
+            code = self.process.poll()
+            raise EnvironmentBroken(f"the fork server did not start ({error}; exit status {code})") from error
+
+    def spawn(self, job: str, args: dict[str, Any], enclosure: Enclosure, limits: Limits) -> WorkerProcess:
+        """A new confined worker."""
+        self.wait_ready()
+        self._next += 1
+        channel, theirs = Channel.pair()
+        status_read, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        os.set_blocking(status_write, True)
+        log = os.memfd_create("log", os.MFD_CLOEXEC)
+        message = {
+            "op": "spawn",
+            "id": self._next,
+            "job": job,
+            "args": args,
+            "enclosure": asdict(enclosure),
+            "limits": asdict(limits),
+        }
+        try:
+            self.control.send(message, [theirs.fileno(), status_write, log])
+            reply = self._next_of("spawned", self._next, 30.0)
+        finally:
+            theirs.close()
+            os.close(status_write)
+        return WorkerProcess(self._next, int(reply["pid"]), channel, status_read, log, self)
+
+    def kill(self, worker: WorkerProcess) -> None:
+        """End a worker's whole tree."""
+        if worker.number in self._ended:
+            return
+        if self.abilities.get("namespaces") == "none":
+            process_tree.kill_descendants(worker.pid)
+        try:
+            self.control.send({"op": "kill", "id": worker.number}, timeout_s=5.0)
+            self._next_of("ended", worker.number, 10.0)
+        except WireError:
+            self.stop()
+
+    def _next_of(self, kind: str, number: int, timeout_s: float) -> dict[str, Any]:
+        end = time.monotonic() + timeout_s
+        while True:
+            if kind == "ended" and number in self._ended:
+                return {}
+            message = self.control.receive(max(0.0, end - time.monotonic()))
+            if "ended" in message:
+                self._ended.add(int(message["ended"]))
+            elif message.get(kind) == number:
+                return message
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    def stop(self) -> None:
+        """End it; what it forked goes with it."""
+        self.control.close()
+        try:
+            self.process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Zygotes:
+    """Both fork servers (native and interpreter), by need."""
+
+    def __init__(self) -> None:
+        self._servers: dict[bool, _Server] = {}
+
+    def start(self, *, interpret: bool = False) -> None:
+        """Begin starting one, without waiting."""
+        self._server(interpret)
+
+    def _server(self, interpret: bool) -> _Server:
+        server = self._servers.get(interpret)
+        if server is None or not server.alive:
+            server = self._servers[interpret] = _Server(interpret=interpret)
+        return server
+
+    def abilities(self) -> dict[str, Any]:
+        """What the machine offers and the ``level`` in force (see ``isolation.Abilities``)."""
+        server = next((s for s in self._servers.values() if s.alive), None) or self._server(False)
+        server.wait_ready()
+        return server.abilities
+
+    @property
+    def level(self) -> str:
+        """The sandbox level in force."""
+        return str(self.abilities()["level"])
+
+    @property
+    def is_sandbox(self) -> bool:
+        """Whether files and system calls are confined."""
+        found = self.abilities()
+        return bool(found["seccomp"]) and (found["namespaces"] != "none" or found["landlock_abi"] > 0)
+
+    def spawn_job(
+        self,
+        name: str,
+        args: dict[str, Any],
+        limits: Limits | None = None,
+        *,
+        interpret: bool = False,
+        cache: str | None = None,
+    ) -> WorkerProcess:
+        """A confined worker running a named job (``candidate``, ``reference``, ``evidence``). ``args["device"]`` is required.
+
+        Raises:
+            EnvironmentBroken: if no fork server can be started.
+        """
+        kind = str(args.get("device", "cpu")).partition(":")[0]
+        limits = limits or limits_for(kind)
+        for attempt in (1, 2):
+            server = self._server(interpret)
+            try:
+                return server.spawn(name, args, enclosure_for(kind, cache), limits)
+            except WireError as error:
+                server.stop()
+                if attempt == 2:
+                    raise EnvironmentBroken(f"the fork server died twice while starting a worker: {error}") from error
+        raise AssertionError("unreachable")
+
+    def run_job(
+        self, name: str, args: dict[str, Any], limits: Limits, timeout_s: float, *, interpret: bool = False
+    ) -> dict[str, Any]:
+        """Run a one-shot job and return its only answer, ``{"result": …}`` or ``{"failed": why}``.
+
+        Raises:
+            EnvironmentBroken: if no worker can be started.
+        """
+        limits = replace(limits, cpu_s=min(limits.cpu_s, int(timeout_s) + 5))
+        worker = self.spawn_job(name, args, limits, interpret=interpret)
+        try:
+            return worker.channel.receive(timeout_s)
+        except WireError as error:
+            status = worker.wait_status(0.2)
+            return {"failed": f"{error} (wait status {status}); {worker.log_tail()}"[:1000]}
+        finally:
+            worker.kill()
+
+    def close(self) -> None:
+        """End both servers and every worker."""
+        for server in self._servers.values():
+            server.stop()
+        self._servers.clear()

@@ -1,0 +1,174 @@
+"""Calls of ``forward``: on inputs in the judge's memory, outputs exported at once, state watched around each.
+
+Single calls and timed ones are built from the same pieces and look alike to a candidate: same caller, same kinds of
+tensors, same grad mode.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness.tensors import decode_tree, encode_tree
+from tilecast.sandbox.harness.wire import Message
+from tilecast.sandbox.harness.worker import export, failures, guards, poison
+from tilecast.sandbox.harness.worker.memory import Memory
+
+_NOW_NS = time.perf_counter_ns
+_EVENT = torch.cuda.Event
+_SYNCHRONIZE = torch.cuda.synchronize
+_MANUAL_SEED = torch.manual_seed
+MAX_OUTPUTS = 64
+
+
+class Caller:
+    """Owns the constructed module, reused input objects and the outputs that are held for a later look."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.cuda = memory.device.type == "cuda"
+        self.source: ModuleType | None = None
+        self.module: torch.nn.Module | None = None
+        self._objects: dict[str, Tensor] = {}
+        self._held: deque[tuple[int, list[Tensor]]] = deque()
+        self._flush: Tensor | None = None
+
+    def require_module(self) -> torch.nn.Module:
+        """The constructed module.
+
+        Raises:
+            failures.Failure: if nothing was constructed.
+        """
+        if self.module is None:
+            raise failures.Failure("ENVIRONMENT_ERROR", "nothing is constructed yet")
+        return self.module
+
+    def inputs(self, message: Message) -> tuple[list[Any], list[Tensor]]:
+        """Arguments of ``forward`` and the tensors among them; ``object`` names a tensor object to be used again."""
+        tensors = []
+        for item, fresh in zip(message["tensors"], self.memory.tensors(message["tensors"]), strict=True):
+            key = item.get("object")
+            tensors.append(fresh if key is None else self._objects.setdefault(str(key), fresh))
+        return list(decode_tree(message["inputs"], tensors)), tensors
+
+    def call(self, message: Message) -> Message:
+        """One call. Reply: claims about each output, where its bytes are, nanoseconds, what changed around it."""
+        module = self.require_module()
+        arguments, tensors = self.inputs(message)
+        if message.get("poison") is not None:
+            poison.fill_free_memory(int(message["poison"]), message["spaces"], self.memory.device)
+        if message.get("seed") is not None:
+            _MANUAL_SEED(int(message["seed"]))
+        stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
+        before = guards.CallState.take(self.cuda) if message.get("watch", True) else None
+        with torch.no_grad():
+            start_ns = _NOW_NS()
+            result = module(*arguments)
+            end_ns = _NOW_NS()
+        reply = self._export(result, tensors, message["spaces"], stream)
+        if self.cuda:
+            _SYNCHRONIZE()
+        reply["call_ns"] = end_ns - start_ns
+        if before is not None:
+            after = guards.CallState.take(self.cuda)
+            reply["findings"] = [item.to_message() for item in before.changes(after)[:10]]
+            reply["rng_changed"] = before.rng_changed(after)
+        self._hold(int(message.get("hold", 0)), int(message["seq"]), reply.pop("objects"))
+        return reply
+
+    def _export(self, result: Any, inputs: list[Tensor], spaces: list[Message], stream: int | None) -> Message:
+        """Outputs into their spaces before anything else is done with them."""
+        found: list[Tensor] = []
+        with torch._C.DisableTorchFunction():
+            tree = encode_tree(result, found)
+        if len(found) > MAX_OUTPUTS:
+            raise failures.Failure("INCORRECT_SHAPE", f"{len(found)} output tensors, at most {MAX_OUTPUTS} are read")
+        placed = [
+            export.export(tensor, self.memory.space(spaces[index]), stream)
+            if index < len(spaces)
+            else {"missing": "no space"}
+            for index, tensor in enumerate(found)
+        ]
+        claims = [{**export.report(tensor, inputs), **where} for tensor, where in zip(found, placed, strict=True)]
+        return {"tree": tree, "outputs": claims, "objects": found}
+
+    def _hold(self, count: int, number: int, outputs: list[Tensor]) -> None:
+        self._held.append((number, outputs))
+        while len(self._held) > count:
+            self._held.popleft()
+
+    def recheck(self, message: Message) -> Message:
+        """Copy the outputs of an earlier call once more."""
+        for number, outputs in self._held:
+            if number == message["call"]:
+                stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
+                spaces = message["spaces"]
+                placed = [export.export(t, self.memory.space(s), stream) for t, s in zip(outputs, spaces, strict=False)]
+                if self.cuda:
+                    _SYNCHRONIZE()
+                return {"outputs": placed}
+        return {"outputs": []}
+
+    def forget(self, message: Message) -> Message:
+        """Drop held outputs and reused input objects."""
+        self._held.clear()
+        self._objects.clear()
+        return {}
+
+    def many(self, message: Message) -> Message:
+        """Timed calls, one after the other; see the judge's ``Session.call_many`` for what comes back."""
+        module = self.require_module()
+        calls = [(*self.inputs(item), item["spaces"]) for item in message["calls"]]
+        sync_each, flush_bytes = bool(message.get("sync_each")), int(message.get("flush_bytes", 0))
+        stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
+        walls: list[int] = []
+        events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        replies: list[Message] = []
+        kept: list[list[Tensor]] = []
+        before = guards.CallState.take(self.cuda)
+        with torch.no_grad():
+            for arguments, tensors, spaces in calls:
+                if flush_bytes:
+                    self._flush_cache(flush_bytes)
+                if sync_each and self.cuda:
+                    _SYNCHRONIZE()
+                start_ns = _NOW_NS()
+                pair = self._start_event() if self.cuda else None
+                result = module(*arguments)
+                if pair is not None:
+                    pair[1].record()
+                    events.append(pair)
+                if sync_each and self.cuda:
+                    _SYNCHRONIZE()
+                walls.append(_NOW_NS() - start_ns)
+                reply = self._export(result, tensors, spaces, stream)
+                kept.append(reply.pop("objects"))
+                replies.append(reply)
+        if self.cuda:
+            _SYNCHRONIZE()
+        findings = before.changes(guards.CallState.take(self.cuda))
+        self._held.clear()
+        self._held.extend((int(message["seq"]) * 1000 + index, outputs) for index, outputs in enumerate(kept))
+        return {
+            "calls": replies,
+            "wall_ns": walls,
+            "event_ms": [start.elapsed_time(end) for start, end in events],
+            "findings": [item.to_message() for item in findings[:10]],
+        }
+
+    @staticmethod
+    def _start_event() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+        pair = (_EVENT(enable_timing=True), _EVENT(enable_timing=True))
+        pair[0].record()
+        return pair
+
+    def _flush_cache(self, size: int) -> None:
+        """Overwrite a buffer larger than the last-level cache, so that inputs come from memory."""
+        if self._flush is None or self._flush.numel() != size:
+            self._flush = torch.empty(size, dtype=torch.uint8, device=self.memory.device)
+        self._flush.zero_()

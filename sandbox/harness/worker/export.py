@@ -1,0 +1,88 @@
+"""Outputs into the judge's memory, as raw bytes, below everything that Python code can override.
+
+The functions used are taken at import, before any candidate runs. What is reported beside the bytes is a claim.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness.arena import copy_on_device
+from tilecast.sandbox.harness.tensors import TensorSpec
+
+_DATA_PTR = torch._C.TensorBase.data_ptr
+_STORAGE = torch._C.TensorBase.untyped_storage
+_MEMMOVE = ctypes.memmove
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+@dataclass(frozen=True)
+class Space:
+    """A piece of the judge's memory for one output."""
+
+    address: int
+    capacity: int
+
+
+def report(tensor: Tensor, inputs: Sequence[Tensor]) -> dict[str, Any]:
+    """Claims about one output: shape, dtype, strides, whether it is a plain tensor, and which input it lies in."""
+    with torch._C.DisableTorchFunction():
+        spec = TensorSpec.of(tensor)
+        storage = _STORAGE(tensor)
+        start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+        first = _DATA_PTR(tensor)
+        plain = type(tensor) in _PLAIN and not getattr(tensor, "__dict__", None)
+        return {
+            **spec.to_message(),
+            "device": str(tensor.device),
+            "layout": str(tensor.layout),
+            "plain": plain,
+            "kind": type(tensor).__name__[:60],
+            "attached": sorted(map(str, vars(tensor)))[:8] if hasattr(tensor, "__dict__") else [],
+            "fits": spec.extent == 0 or (start <= first and first + spec.extent <= end),
+            "storage_bytes": storage.nbytes(),
+            "in_input": _inside(first, spec.extent, inputs),
+        }
+
+
+def _inside(first: int, extent: int, inputs: Sequence[Tensor]) -> int | None:
+    for index, item in enumerate(inputs):
+        storage = _STORAGE(item)
+        if extent and storage.data_ptr() < first + extent and first < storage.data_ptr() + storage.nbytes():
+            return index
+    return None
+
+
+def export(tensor: Tensor, space: Space, stream: int | None) -> dict[str, Any]:
+    """Copy one output into ``space``; says how it lies there, or why it does not.
+
+    A dense output (in any order of its axes) is copied byte by byte; one that is spread out is packed first.
+    """
+    with torch._C.DisableTorchFunction():
+        if tensor.layout != torch.strided:
+            return {"missing": f"layout {tensor.layout}"}
+        spec = TensorSpec.of(tensor)
+        packed = tensor
+        if spec.extent > space.capacity:
+            if spec.elements * spec.dtype.itemsize > space.capacity:
+                return {"missing": f"{spec.elements} elements do not fit in the {space.capacity} bytes expected"}
+            packed = torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+            packed.copy_(tensor)
+            spec = TensorSpec.of(packed)
+        if spec.extent:
+            _copy(packed, space.address, spec.extent, stream)
+        return {"placed": spec.to_message()}
+
+
+def _copy(tensor: Tensor, address: int, size: int, stream: int | None) -> None:
+    if tensor.device.type == "cuda" and stream is not None:
+        copy_on_device(address, _DATA_PTR(tensor), size, stream)
+    elif tensor.device.type == "cpu" and stream is None:
+        _MEMMOVE(address, _DATA_PTR(tensor), size)
+    # An output on the wrong device is reported as such and brings no bytes.

@@ -1,0 +1,181 @@
+"""The loop of a worker: one candidate (or the reference), requests of the judge, answers bound to its nonce.
+
+Everything the judge reads here is a claim, except bytes in its own buffers. An exception of user code becomes a failure
+message; after one the worker goes on answering, and the judge decides what that is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tilecast.sandbox.harness import arena, seccomp
+from tilecast.sandbox.harness.tensors import BadSpec, TensorSpec, decode_tree, place
+from tilecast.sandbox.harness.wire import Channel, Message, WireClosed
+from tilecast.sandbox.harness.worker import failures, guards, loading
+from tilecast.sandbox.harness.worker.calling import Caller
+from tilecast.sandbox.harness.worker.memory import Memory
+
+Handler = Callable[[Message], Message]
+
+
+class Worker:
+    """State of one worker process."""
+
+    def __init__(self, args: dict[str, Any], channel: Channel) -> None:
+        self.channel = channel
+        self.device = torch.device(args["device"])
+        self.memory = Memory(self.device)
+        self.caller = Caller(self.memory)
+        self.interpret = bool(args.get("interpret"))
+        self._bindings: guards.Bindings | None = None
+        self._imported_from: guards.CallState | None = None
+        self.handlers: dict[str, Handler] = {
+            "arena": self._arena,
+            "load": self._load,
+            "construct": self._construct,
+            "parameters": self._parameters,
+            "read_parameters": self._read_parameters,
+            "call": self.caller.call,
+            "many": self.caller.many,
+            "recheck": self.caller.recheck,
+            "forget": self.caller.forget,
+            "guards": self._guards,
+            "lock": self._lock,
+        }
+
+    def answer(self, message: Message) -> Message:
+        """One request to one reply (without its binding)."""
+        handler = self.handlers.get(str(message.get("op")))
+        if handler is None:
+            return {"failure": {"status": "ENVIRONMENT_ERROR", "reason": f"no operation {message.get('op')!r}"}}
+        try:
+            return handler(message)
+        except failures.Failure as failure:
+            return {"failure": failure.to_message()}
+        except BadSpec as error:
+            return {"failure": {"status": "RUNTIME_ERROR", "reason": str(error)}}
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is an answer
+            return {
+                "failure": failures.classify(error, self._path(), loading=False, device=str(self.device)).to_message()
+            }
+
+    def _path(self) -> str:
+        return loading.path_of(self.caller.source) if self.caller.source is not None else ""
+
+    def _arena(self, message: Message) -> Message:
+        self.memory.attach(arena.attach(message["arena"], self.channel.take_fds()))
+        return {}
+
+    def _load(self, message: Message) -> Message:
+        source = str(message["source"])
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            torch.cuda.init()
+        elif self.interpret:
+            self._install_interpreters(source)
+        elif message.get("guarded", True):
+            torch.set_num_threads(2)  # so that a candidate that sets one thread changes something
+        self._bindings = guards.Bindings() if message.get("guarded", True) else None
+        self._imported_from = guards.CallState.take(self.device.type == "cuda")
+        self.caller.source = loading.load_source(source, str(message["name"]), str(self.device))
+        return {"names": sorted(name for name in vars(self.caller.source) if not name.startswith("_"))[:500]}
+
+    def _install_interpreters(self, source: str) -> None:
+        from tilecast.sandbox.harness.worker import interpreters
+
+        try:
+            interpreters.install(source)
+        except Exception as error:
+            raise failures.classify(error, "", loading=True, device=str(self.device)) from error
+
+    def _construct(self, message: Message) -> Message:
+        if self.caller.source is None:
+            raise failures.Failure("ENVIRONMENT_ERROR", "construct was asked before load")
+        tensors = [item.clone() for item in self.memory.tensors(message["tensors"])]
+        arguments = decode_tree(message["arguments"], tensors)
+        if message.get("seed") is not None:
+            torch.manual_seed(int(message["seed"]))
+        self.caller.module = loading.construct(self.caller.source, str(message["class"]), list(arguments), self.device)
+        return {"state": self._state()}
+
+    def _state(self) -> list[Message]:
+        module = self.caller.require_module()
+        buffers = {name for name, _ in module.named_buffers()}
+        return [
+            {"name": name, "buffer": name in buffers, **TensorSpec.dense(tuple(t.shape), t.dtype).to_message()}
+            for name, t in module.state_dict().items()
+            if isinstance(t, torch.Tensor)
+        ]
+
+    def _parameters(self, message: Message) -> Message:
+        """Copy values in, as a user would: ``load_state_dict`` or, to ``inplace``, ``copy_`` on each tensor."""
+        module = self.caller.require_module()
+        specs: dict[str, Any] = message["state"]
+        values = dict(zip(specs, self.memory.tensors(list(specs.values())), strict=True))
+        missing: list[str] = []
+        unexpected: list[str] = []
+        if message.get("inplace"):
+            own = module.state_dict(keep_vars=True)
+            with torch.no_grad():
+                for name, value in values.items():
+                    if name in own:
+                        own[name].copy_(value)
+        else:
+            result = module.load_state_dict({k: v.clone() for k, v in values.items()}, strict=False)
+            missing, unexpected = list(result.missing_keys), list(result.unexpected_keys)
+        self._synchronize()
+        return {"missing": missing, "unexpected": unexpected}
+
+    def _read_parameters(self, message: Message) -> Message:
+        """Copy the state out into spaces given by name."""
+        state = self.caller.require_module().state_dict()
+        for name, item in message["spaces"].items():
+            spec = TensorSpec.from_message(item)
+            with torch.no_grad():
+                place(self.memory.bytes_of(item), spec).copy_(state[name])
+        self._synchronize()
+        return {}
+
+    def _guards(self, message: Message) -> Message:
+        """Everything that changed since before the candidate was imported."""
+        if self._bindings is None or self._imported_from is None:
+            return {"findings": []}
+        now = guards.CallState.take(self.device.type == "cuda")
+        found = [*self._bindings.changes(), *self._imported_from.changes(now, importing=True)]
+        return {"findings": [item.to_message() for item in found[:20]]}
+
+    def _lock(self, message: Message) -> Message:
+        """From now on starting a process is the end of this one."""
+        try:
+            seccomp.install(seccomp.no_processes_filter())
+        except OSError as error:
+            return {"locked": False, "why": str(error)}
+        return {"locked": True}
+
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def serve(role: str, args: dict[str, Any], channel: Channel) -> int:
+    """Answer until the judge hangs up. ``role`` is ``candidate`` or ``reference``."""
+    worker = Worker(args, channel)
+    if role == "reference":
+        from tilecast.sandbox.harness.worker.reference import ReferenceHandlers
+
+        worker.handlers.update(ReferenceHandlers(worker.caller, worker.memory).handlers())
+    nonce: str | None = None
+    channel.send({"up": True})
+    while True:
+        try:
+            message = channel.receive(None)
+        except WireClosed:
+            return 0
+        if message.get("op") == "nonce":
+            nonce = str(message["nonce"])  # handed over after import: nothing prepared before can be bound to it
+            continue
+        answer = worker.answer(message)
+        channel.send({"re": message.get("seq"), "nonce": nonce, **answer}, timeout_s=None)

@@ -1,0 +1,212 @@
+"""What only the reference's worker does: draw inputs, run as KernelBench does, observe its own side effects, take the truth.
+
+Results are held here until the judge, knowing their sizes, asks for the bytes (``take``).
+"""
+
+from __future__ import annotations
+
+import inspect
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree, encode_tree, place, tensors_in
+from tilecast.sandbox.harness.wire import Message
+from tilecast.sandbox.harness.worker import describing, failures
+from tilecast.sandbox.harness.worker.calling import Caller
+from tilecast.sandbox.harness.worker.memory import Memory
+from tilecast.sandbox.harness.worker.truth import TruthOptions, float64_truth
+
+Handler = Callable[[Message], Message]
+_EXTRAS = ("WORKLOADS", "TOLERANCE", "DOMAIN")
+
+
+def seed_everything(seed: int) -> None:
+    """Seed torch's generators, Python's and numpy's alike."""
+    import numpy
+
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy.random.seed(seed % (1 << 32))
+
+
+def keyword_arguments(function: Callable[..., Any], workload: dict[str, Any]) -> dict[str, Any]:
+    """Those values of a workload that the function names as parameters."""
+    parameters = inspect.signature(function).parameters
+    if any(item.kind is inspect.Parameter.VAR_KEYWORD for item in parameters.values()):
+        return dict(workload)
+    return {name: value for name, value in workload.items() if name in parameters}
+
+
+@dataclass
+class Effects:
+    """What a forward does beside returning: which inputs and state it writes, which inputs its outputs lie in."""
+
+    inputs: list[int] = field(default_factory=list)
+    state: list[str] = field(default_factory=list)
+    aliases: list[list[int]] = field(default_factory=list)
+    consumes_rng: bool = False
+
+
+class ReferenceHandlers:
+    """Operations of the reference role."""
+
+    def __init__(self, caller: Caller, memory: Memory) -> None:
+        self._caller, self._memory = caller, memory
+        self._results: list[Tensor] = []
+
+    def handlers(self) -> dict[str, Handler]:
+        """By operation name."""
+        return {
+            "extras": self._extras,
+            "describe": self._describe,
+            "draw": self._draw,
+            "run": self._run,
+            "truth": self._truth,
+            "take": self._take,
+        }
+
+    def _source(self) -> Any:
+        if self._caller.source is None:
+            raise failures.Failure("ENVIRONMENT_ERROR", "the problem is not loaded yet")
+        return self._caller.source
+
+    def _extras(self, message: Message) -> Message:
+        """WORKLOADS, TOLERANCE and DOMAIN as the file defines them."""
+        found = {name: getattr(self._source(), name) for name in _EXTRAS if hasattr(self._source(), name)}
+        return {"extras": encode_tree(found, [])}
+
+    def _describe(self, message: Message) -> Message:
+        return describing.describe(self._source(), message["workload"], dry=bool(message.get("dry", True)))
+
+    def _draw(self, message: Message) -> Message:
+        """``get_inputs`` or ``get_init_inputs`` of a workload, seeded, on the default device."""
+        function = getattr(self._source(), str(message["function"]))
+        seed_everything(int(message["seed"]))
+        with torch.device(self._memory.device), torch.no_grad():
+            values = function(**keyword_arguments(function, message["workload"]))
+        if not isinstance(values, list | tuple):
+            raise failures.Failure("RUNTIME_ERROR", f"{message['function']}() must return a list")
+        return self._hold(list(values))
+
+    def _hold(self, values: Any) -> Message:
+        tensors: list[Tensor] = []
+        tree = encode_tree(values, tensors)
+        self._results = [item.detach().to(self._memory.device) for item in tensors]
+        return {
+            "tree": tree,
+            "tensors": [TensorSpec.dense(tuple(t.shape), t.dtype).to_message() for t in self._results],
+        }
+
+    def _take(self, message: Message) -> Message:
+        """Copy held results into the regions given, densely."""
+        with torch.no_grad():
+            for tensor, item in zip(self._results, message["spaces"], strict=True):
+                place(self._memory.bytes_of(item), TensorSpec.dense(tuple(tensor.shape), tensor.dtype)).copy_(tensor)
+        if self._memory.device.type == "cuda":
+            torch.cuda.synchronize()
+        self._results = []
+        return {}
+
+    def _arguments(self, message: Message) -> list[Tensor]:
+        """Private copies of the inputs, with the strides they were given."""
+        return [_clone(item) for item in self._memory.tensors(message["tensors"])]
+
+    def _run(self, message: Message) -> Message:
+        """One native forward on clones, with its effects. Held: outputs, then written inputs, then written state."""
+        module = self._caller.require_module()
+        tensors = self._arguments(message)
+        before = [item.clone() for item in tensors]
+        state = {name: item.clone() for name, item in module.state_dict().items()}
+        seed_everything(int(message["seed"]))
+        rng = torch.random.default_generator.get_state()
+        with torch.no_grad():
+            result = module(*decode_tree(message["inputs"], tensors))
+        effects = Effects(consumes_rng=not torch.equal(rng, torch.random.default_generator.get_state()))
+        outputs = tensors_in(result)
+        effects.inputs = [i for i, (a, b) in enumerate(zip(before, tensors, strict=True)) if not same_bytes(a, b)]
+        now = module.state_dict()
+        effects.state = [name for name, value in state.items() if not same_bytes(value, now[name])]
+        effects.aliases = _aliases(outputs, tensors)
+        overlaps = [TensorSpec.of(item).overlaps for item in outputs]
+        extra = [tensors[i] for i in effects.inputs] + [now[name].clone() for name in effects.state]
+        held = self._hold([*outputs, *extra])
+        if effects.state:
+            with torch.no_grad():
+                for name in effects.state:
+                    now[name].copy_(state[name])
+        tree: list[Tensor] = []
+        return {
+            **held,
+            "result": encode_tree(result, tree),
+            "outputs": len(outputs),
+            "effects": vars(effects),
+            "overlaps": overlaps,
+        }
+
+    def _truth(self, message: Message) -> Message:
+        """Float64 truth of the same call. Held: truths, then spreads (those that exist), then alternates."""
+        module = self._caller.require_module()
+        tensors = self._arguments(message)
+        written, state = list(message["effects"]["inputs"]), list(message["effects"]["state"])
+        seed = int(message["seed"])
+
+        def forward(target: torch.nn.Module, inputs: list[Any]) -> list[Tensor]:
+            seed_everything(seed)
+            own = list(inputs)
+            with torch.no_grad():
+                result = target(*decode_tree(message["inputs"], own))
+            now = target.state_dict()
+            return [*tensors_in(result), *(own[i] for i in written), *(now[name] for name in state)]
+
+        with torch.no_grad():
+            native = forward(_copy(module), [_clone(item) for item in tensors])
+        options = TruthOptions(seed=seed, budget_bytes=int(message["budget_bytes"]), perturb=bool(message["perturb"]))
+        truth = float64_truth(module, tensors, native, forward, options)
+        spreads = [item for item in truth.spread if item is not None]
+        alternates = [item for items in truth.alternates for item in items]
+        held = self._hold([*truth.outputs, *spreads, *alternates])
+        return {
+            **held,
+            "spread": [item is not None for item in truth.spread],
+            "alternates": [len(items) for items in truth.alternates],
+            "method": truth.method,
+            "reduction": truth.reduction,
+            "note": truth.note[:500],
+        }
+
+
+def _copy(module: torch.nn.Module) -> torch.nn.Module:
+    import copy
+
+    return copy.deepcopy(module)
+
+
+def _clone(tensor: Tensor) -> Tensor:
+    """A copy with the same strides (also overlapping ones, which ``clone`` would spread out)."""
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    if TensorSpec.of(tensor).overlaps:
+        return tensor.clone()
+    with torch.no_grad():
+        copy.copy_(tensor)
+    return copy
+
+
+def same_bytes(a: Tensor, b: Tensor) -> bool:
+    """Bit-for-bit equality (NaN equals itself)."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+
+
+def _aliases(outputs: list[Tensor], inputs: list[Tensor]) -> list[list[int]]:
+    return [
+        [o, i]
+        for o, out in enumerate(outputs)
+        for i, item in enumerate(inputs)
+        if out.numel() and out.untyped_storage().data_ptr() == item.untyped_storage().data_ptr()
+    ]

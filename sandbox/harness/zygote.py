@@ -1,0 +1,202 @@
+"""Warm fork server: torch and Triton imported once, a confined child forked for every evaluation.
+
+Started by the judge with a clean environment (nothing secret in ``/proc/self/environ`` or memory), one thread (a child of
+a process that ran OpenMP threads hangs), never CUDA. ``TRITON_INTERPRET`` binds at Triton's import, so the interpreter
+has a server of its own. Control is JSON lines on an inherited socket; a job's descriptors ride along.
+
+Run as ``python -m tilecast.sandbox.harness.zygote FD``.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import shutil
+import signal
+import sys
+import tempfile
+from dataclasses import asdict, dataclass, field
+from typing import Any, NoReturn
+
+from tilecast.sandbox.harness import isolation, syscalls
+from tilecast.sandbox.harness.wire import Channel, WireClosed, WireError
+
+SETUP_FAILED = 97
+"""Exit status of a child whose isolation could not be set up."""
+_PRELOADED = (
+    "numpy",
+    "torch",
+    # Imported lazily these would rebind names and set variables after a guard's snapshot, and honest kernels be blamed.
+    "torch._dynamo",
+    "torch.overrides",
+    "torch.testing",
+    "torch.utils._python_dispatch",
+    "torch.utils.flop_counter",
+    "tilecast.sandbox.harness.jobs",
+)
+_OPTIONAL = ("triton", "triton.language", "triton.testing")
+
+
+def main(control_fd: int) -> int:
+    """Serve until the judge closes the control socket."""
+    abilities = isolation.probe()  # before anything starts a thread
+    _preload()
+    control = Channel.from_fd(control_fd)
+    control.send({"ready": os.getpid(), "abilities": {**asdict(abilities), "level": abilities.level}})
+    _Server(control, abilities).serve()
+    return 0
+
+
+def _preload() -> None:
+    for name in _PRELOADED:
+        importlib.import_module(name)
+    for name in _OPTIONAL:
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+    import torch
+
+    torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()
+
+
+@dataclass
+class _Child:
+    number: int
+    pid: int
+    pidfd: int
+    scratch: str | None
+
+
+@dataclass
+class _Server:
+    control: Channel
+    abilities: isolation.Abilities
+    children: dict[int, _Child] = field(default_factory=dict)
+    """By pidfd."""
+
+    def serve(self) -> None:
+        """Answer until the judge is gone, then leave nothing behind."""
+        try:
+            while True:
+                ready, _, _ = select.select([self.control, *self.children], [], [])
+                for item in ready:
+                    if isinstance(item, int):
+                        self._reap(self.children[item])
+                if self.control in ready:
+                    self._answer(self.control.receive(5.0))
+        except WireError:
+            for child in list(self.children.values()):
+                self._kill(child)
+                self._reap(child, tell=False)
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        fds = self.control.take_fds()
+        try:
+            if message["op"] == "spawn":
+                self._spawn(message, fds)
+            elif message["op"] == "kill":
+                for child in self.children.values():
+                    if child.number == message["id"]:
+                        self._kill(child)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _spawn(self, message: dict[str, Any], fds: list[int]) -> None:
+        scratch = None
+        if self.abilities.namespaces == "none":
+            scratch = tempfile.mkdtemp(prefix="tilecast-")
+            os.chmod(scratch, 0o777)
+        pid = os.fork()
+        if pid == 0:
+            _become_worker(self, message, fds, scratch)
+        child = _Child(int(message["id"]), pid, os.pidfd_open(pid), scratch)
+        self.children[child.pidfd] = child
+        self.control.send({"spawned": child.number, "pid": pid})
+
+    def _kill(self, child: _Child) -> None:
+        """The child is not reaped yet, so its number cannot have been given to another process."""
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def _reap(self, child: _Child, *, tell: bool = True) -> None:
+        os.waitpid(child.pid, 0)
+        os.close(child.pidfd)
+        del self.children[child.pidfd]
+        if child.scratch is not None:
+            shutil.rmtree(child.scratch, ignore_errors=True)
+        if tell:
+            self.control.send({"ended": child.number})
+
+
+def _become_worker(server: _Server, message: dict[str, Any], fds: list[int], scratch: str | None) -> NoReturn:
+    """In the fork: confine, then run the job. Never returns into the server's loop."""
+    code = SETUP_FAILED
+    try:
+        os.setsid()
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        control_fd, status_fd, log_fd = fds
+        _standard_streams(log_fd)
+        for child in server.children.values():
+            os.close(child.pidfd)
+        os.close(server.control.fileno())
+        os.chdir(scratch or "/")
+        enclosure = isolation.Enclosure.from_message(message["enclosure"])
+        channel = Channel.from_fd(control_fd)
+        try:
+            isolation.enclose(server.abilities, enclosure, isolation.Limits(**message["limits"]), status_fd)
+        except OSError as error:
+            channel.send({"setup_failed": str(error)[:500]})
+            os._exit(code)
+        _set_environment(scratch or "/tmp", enclosure, confined=server.abilities.namespaces != "none")
+        from tilecast.sandbox.harness import jobs
+
+        code = jobs.run(str(message["job"]), message["args"], channel)
+    except WireClosed:
+        code = 0
+    except BaseException:  # noqa: BLE001 - a fork must never fall back into the server's loop, whatever happens
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    finally:
+        os._exit(code)
+
+
+def _standard_streams(log_fd: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    os.close(null)
+    os.close(log_fd)
+
+
+def _set_environment(scratch: str, enclosure: isolation.Enclosure, *, confined: bool) -> None:
+    """Private home, temporary folder and compile caches; user ids differ between workers, hence the open umask."""
+    cache = scratch
+    if enclosure.cache is not None:
+        cache = "/cache" if confined else enclosure.cache
+    os.umask(0)
+    os.environ.update(
+        HOME=scratch,
+        TMPDIR=scratch,
+        TRITON_CACHE_DIR=f"{cache}/triton",
+        TORCH_EXTENSIONS_DIR=f"{cache}/extensions",
+        TORCHINDUCTOR_CACHE_DIR=f"{cache}/inductor",
+        CUDA_CACHE_PATH=f"{cache}/cuda",
+        CUDA_TILE_CACHE_DIR=f"{cache}/cutile",
+    )
+    os.makedirs(f"{cache}/extensions", exist_ok=True)
+    tempfile.tempdir = None
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
