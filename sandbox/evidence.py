@@ -16,7 +16,25 @@ forecasters and ``tilecast forecast --evidence`` see. In short::
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from queue import LifoQueue
+from typing import Any
+
+from pydantic import ValidationError
+from tilecast.sandbox.errors import UsageError
+from tilecast.sandbox.evidence_runner import EvidenceRunner, ServerRunner
 from tilecast.sandbox.evidence_schema import (
+    EVIDENCE_VERSION,
     Evidence,
     EvidenceStatus,
     HostOps,
@@ -27,15 +45,209 @@ from tilecast.sandbox.evidence_schema import (
     TunedVariant,
     Work,
 )
+from tilecast.sandbox.hardware import Hardware, catalogue, find_hardware
+from tilecast.sandbox.problem import Problem, TensorFacts, WorkloadFacts
+from tilecast.sandbox.roofline import floor_of
+from tilecast.sandbox.schema import Document
+from tilecast.sandbox.source import Candidate
 
 __all__ = [
     "Evidence",
+    "EvidenceCollector",
     "EvidenceStatus",
     "HostOps",
     "InstructionMix",
     "LaunchEvidence",
     "Occupancy",
     "Resources",
+    "Target",
     "TunedVariant",
     "Work",
+    "resolve_target",
 ]
+
+PROCESSES = 2
+_DECIDING_PACKAGES = ("torch", "triton", "cuda-tile", "nvidia-cuda-tileiras")
+_ARCH = re.compile(r"sm_\d{2,3}|gfx[0-9a-f]{3,5}")
+# Depends on how busy the machine was, or on what is not installed: asked again the next time.
+_NOT_KEPT = frozenset({EvidenceStatus.NOT_COMPILED, EvidenceStatus.UNAVAILABLE})
+
+
+class Target(Document):
+    """What to compile for, and the figures of the GPU if it is in the catalogue."""
+
+    arch: str
+    hardware: Hardware | None
+
+
+def resolve_target(name: str) -> Target:
+    """A target by GPU (``h200``, ``NVIDIA H200``) or compiler name (``sm_90``, ``gfx942``; figures of the first GPU known with it).
+
+    Raises:
+        UsageError: for a name that is neither, naming what is known.
+    """
+    hardware = find_hardware(name)
+    if hardware is not None:
+        return Target(arch=hardware.arch, hardware=hardware)
+    if _ARCH.fullmatch(name):
+        return Target(arch=name, hardware=next((h for h in catalogue().values() if h.arch == name), None))
+    raise UsageError(f"unknown target {name!r}: known are {', '.join(catalogue())}, sm_80, sm_90, sm_100, sm_120, gfx942")
+
+
+@lru_cache(maxsize=1)
+def tool_versions() -> dict[str, str]:
+    """Versions of the installed packages that decide the figures, and a digest of the code that reads them."""
+    found = {}
+    for name in _DECIDING_PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    digest = hashlib.sha256()
+    for file in sorted((Path(__file__).parent / "harness" / "evidence").glob("*.py")):
+        digest.update(file.read_bytes())
+    return found | {"evidence": f"{EVIDENCE_VERSION}-{digest.hexdigest()[:12]}"}
+
+
+class EvidenceCollector:
+    """Collects evidence, each at most once: answers are kept on disk by the content of all that decides them.
+
+    ``cache_dir`` None keeps nothing. Calls may come from several threads; up to ``PROCESSES`` jobs run at once.
+    """
+
+    def __init__(
+        self,
+        cache_dir: Path | None,
+        *,
+        timeout_s: float = 60.0,
+        compile_timeout_s: float = 20.0,
+        runners: Sequence[EvidenceRunner] | None = None,
+    ) -> None:
+        self._cache = cache_dir
+        self._limits = {"timeout_s": timeout_s, "compile_timeout_s": compile_timeout_s}
+        self._runners = list(runners) if runners is not None else [ServerRunner() for _ in range(PROCESSES)]
+        self._idle: LifoQueue[EvidenceRunner] = LifoQueue()
+        # Last in, first out: a single caller keeps to one warm process.
+        for runner in self._runners:
+            self._idle.put(runner)
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> EvidenceCollector:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes that this collector started."""
+        for runner in self._runners:
+            runner.close()
+
+    def collect(
+        self, problem: Problem, candidate: Candidate, target: str | Target, workload: str = "full"
+    ) -> Evidence:
+        """Evidence for one candidate; never raises for what a candidate does.
+
+        Raises:
+            UsageError: for an unknown target.
+            EnvironmentFailure: if jobs cannot be run on this machine.
+        """
+        aim = resolve_target(target) if isinstance(target, str) else target
+        key = self._key(problem, candidate, aim, workload)
+        kept = self._read(key, candidate)
+        if kept is not None:
+            return kept
+        args = {
+            "problem": problem.payload(),
+            "candidate": {"name": candidate.name, "source": candidate.source, "sha256": candidate.sha256},
+            "workload": workload,
+            "targets": [aim.arch],
+            "hardware": {aim.arch: aim.hardware.model_dump()} if aim.hardware else {},
+            **self._limits,
+        }
+        runner = self._take()
+        try:
+            answer = runner.run(args)
+        finally:
+            self._idle.put(runner)
+        evidence = _evidence(answer, problem, candidate, aim, workload)
+        if evidence.status not in _NOT_KEPT:
+            self._write(key, evidence)
+        return evidence
+
+    def collect_many(
+        self, problem: Problem, candidates: Sequence[Candidate], target: str | Target, workload: str = "full"
+    ) -> list[Evidence]:
+        """As :meth:`collect` for several candidates, ``PROCESSES`` at a time, in their order."""
+        with ThreadPoolExecutor(max_workers=max(1, len(self._runners))) as pool:
+            return list(pool.map(lambda candidate: self.collect(problem, candidate, target, workload), candidates))
+
+    def _take(self) -> EvidenceRunner:
+        return self._idle.get()
+
+    def _key(self, problem: Problem, candidate: Candidate, aim: Target, workload: str) -> str:
+        parts = [problem.payload(), candidate.source, workload, aim.model_dump(), tool_versions()]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+    def _file(self, key: str) -> Path | None:
+        return None if self._cache is None else self._cache / key[:2] / f"{key}.json"
+
+    def _read(self, key: str, candidate: Candidate) -> Evidence | None:
+        file = self._file(key)
+        if file is None:
+            return None
+        try:
+            kept = Evidence.model_validate_json(file.read_bytes())
+        except (OSError, ValidationError):
+            return None
+        return kept.model_copy(update={"cached": True, "candidate": candidate.name})
+
+    def _write(self, key: str, evidence: Evidence) -> None:
+        file = self._file(key)
+        if file is None:
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as temporary:
+            temporary.write(evidence.model_dump_json().encode())
+        os.replace(temporary.name, file)
+
+
+def _evidence(answer: dict[str, Any], problem: Problem, candidate: Candidate, aim: Target, workload: str) -> Evidence:
+    found = dict(answer.get("targets", {}).get(aim.arch) or _lost(answer))
+    if work := found.get("work"):
+        found["work"] = _with_roofline(work, aim.hardware)
+    return Evidence.model_validate(
+        found
+        | {
+            "candidate": candidate.name,
+            "source_sha256": candidate.sha256,
+            "problem": problem.name,
+            "problem_sha256": problem.sha256,
+            "workload": workload,
+            "target": aim.arch,
+            "hardware": aim.hardware.key if aim.hardware else None,
+            "versions": answer.get("versions", {}),
+            "seconds": answer.get("seconds", 0.0),
+        }
+    )
+
+
+def _lost(answer: dict[str, Any]) -> dict[str, Any]:
+    """What to say of a job that ended without an answer: the candidate's own host code did that."""
+    if "timeout" in answer:
+        reason = f"forward did not return within {answer['timeout']:.0f} s although nothing was run"
+        advice = "host code loops, or waits for values that kernels would write: move that work into a kernel"
+    else:
+        reason = f"the process that ran forward died ({answer.get('died', answer.get('failed', 'no answer'))})"
+        advice = "host code crashed the interpreter: do not touch memory behind tensors from Python"
+    return {"status": EvidenceStatus.HOST_ERROR, "reason": reason, "advice": [advice]}
+
+
+def _with_roofline(work: dict[str, Any], hardware: Hardware | None) -> dict[str, Any]:
+    dtypes = work.pop("input_dtypes", [])
+    if hardware is None:
+        return work
+    inputs = [TensorFacts(name="", shape=[], dtype=dtype) for dtype in dtypes]
+    facts = WorkloadFacts(name="", inputs=inputs, outputs=[], min_bytes=work["compulsory_bytes"], flops=work["flops"])
+    floor = floor_of(facts, hardware)
+    return work | {"roofline_ms": round(floor.ms, 6), "bound": floor.bound}

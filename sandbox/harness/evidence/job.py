@@ -1,0 +1,67 @@
+"""Evidence for one candidate on several targets, in a process that serves nothing else.
+
+``run`` is called in a sandboxed worker, forked from a process that imported torch and Triton. It executes the problem's and
+the candidate's text; nothing reaches a GPU. All answers are plain JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tilecast.sandbox.harness.evidence.forward import Setting, collect
+
+_RESERVE_S = 0.5
+_COMPILE_LIMIT_S = 20.0
+
+
+def prewarm() -> None:
+    """Import and initialise what every job needs. For a parent process before it forks; touches no driver."""
+    import importlib
+
+    for name in ("torch._subclasses.fake_tensor", "torch.utils.flop_counter", "triton.compiler", "triton.testing"):
+        importlib.import_module(name)
+    from tilecast.sandbox.harness.evidence import warming
+
+    warming.warm()
+
+
+def run(args: dict[str, Any]) -> dict[str, Any]:
+    """Evidence by target.
+
+    Args:
+        args: ``problem`` (payload), ``candidate`` (``name``, ``source``), ``workload``, ``targets`` (compiler targets),
+            ``hardware`` (figures by target, where known), ``timeout_s`` for everything together, and optionally
+            ``compile_timeout_s`` for one kernel.
+
+    Returns:
+        ``{"targets": {target: fields of Evidence}, "versions": {...}, "seconds": float}``.
+    """
+    started = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="evidence-"))
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
+    setting = Setting(
+        problem=args["problem"],
+        candidate=args["candidate"],
+        workload=args.get("workload") or "full",
+        targets=list(args["targets"]),
+        hardware=dict(args.get("hardware") or {}),
+        folder=folder,
+        deadline=started + float(args.get("timeout_s") or 60.0) - _RESERVE_S,
+        compile_limit_s=float(args.get("compile_timeout_s") or _COMPILE_LIMIT_S),
+    )
+    try:
+        answer = collect(setting)
+    finally:
+        _remove(folder)
+    answer["seconds"] = round(time.monotonic() - started, 3)
+    return answer
+
+
+def _remove(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
