@@ -22,7 +22,9 @@ from tilecast.sandbox.harness.worker.device_clock import DeviceClock, DeviceCloc
 
 _NOW_NS = time.perf_counter_ns
 _SUM = torch._C.TensorBase.sum
-_Call = tuple[list[Any], list[Tensor], list[Message]]
+_MANUAL_SEED = torch.manual_seed
+_Call = tuple[list[Any], list[Tensor], list[Message], int | None]
+"""Arguments of ``forward``, the tensors among them, room for outputs, seed (None where the reference draws nothing)."""
 
 
 class TimingHandlers:
@@ -46,7 +48,7 @@ class TimingHandlers:
             outputs, and what changed in the process meanwhile.
         """
         mode, empty = str(message["mode"]), message["mode"] == "empty"
-        calls = [(*self.caller.inputs(item), list(item["spaces"])) for item in message["calls"]]
+        calls = [(*self.caller.inputs(item), list(item["spaces"]), item.get("seed")) for item in message["calls"]]
         stand_ins = [_stand_in(space, self.device) for space in calls[0][2]] if empty else []
         call = (lambda *_: stand_ins) if empty else self.caller.require_module()
         before = guards.CallState.take(self.device.type == "cuda")
@@ -71,6 +73,7 @@ class TimingHandlers:
         results, times = [], []
         for item in calls:
             arguments = item[0]
+            _seed(item)
             start_ns = _NOW_NS()
             value = call(*arguments)
             times.append(_NOW_NS() - start_ns)
@@ -85,6 +88,7 @@ class TimingHandlers:
             clock.prepare(len(calls), flush_bytes)
             for index, item in enumerate(calls):
                 arguments = item[0]
+                _seed(item)
                 clock.synchronize()
                 clock.forget_persisting_lines()
                 if mode == "warm":
@@ -130,7 +134,7 @@ class TimingHandlers:
 
 def _take(value: Any, call: _Call, caller: Caller, stream: int | None) -> Message:
     """Copy outputs out before anything else happens, then say what they look like; the objects are not kept."""
-    _, inputs, spaces = call
+    _, inputs, spaces, _ = call
     found: list[Tensor] = []
     with torch._C.DisableTorchFunction():
         tree = encode_tree(value, found)
@@ -142,6 +146,11 @@ def _take(value: Any, call: _Call, caller: Caller, stream: int | None) -> Messag
     ]
     claims = [{**export.report(t, inputs), **where} for t, where in zip(found, placed, strict=True)]
     return {"tree": tree, "outputs": claims}
+
+
+def _seed(call: _Call) -> None:
+    if call[3] is not None:
+        _MANUAL_SEED(int(call[3]))
 
 
 def _stand_in(space: Message, device: torch.device) -> Tensor:

@@ -35,11 +35,11 @@ CHOOSING = (
 """Beginnings of operator names whose operands need not be read in full."""
 
 
-class TrafficCounter(TorchDispatchMode):
+class TrafficCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches operators and keeps, for each storage that existed before, the most bytes that one operator reads of it."""
 
     def __init__(self, known: Sequence[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.storage_bytes = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in known}
         self.read_bytes = dict.fromkeys(self.storage_bytes, 0)
 

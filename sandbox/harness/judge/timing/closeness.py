@@ -1,0 +1,76 @@
+"""Whether the output of a timed call is that of the eager reference on the same inputs: quick, on every call.
+
+The strict rule (float64 truth, error budget) has been applied in verification. Here the question is another one: was this
+call really computed, all of it, from these inputs? An output that is stale, cached, unfinished or partly skipped misses by
+about its own size somewhere; rounding stays near the tolerance. What fails here goes to the strict rule, which decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+WHOLE, ROW = 2.0, 10.0
+"""How many tolerances an output, and a row of it, may be away from the reference's."""
+LEAST = 1e-6
+
+
+def difference(expected: Sequence[Tensor], got: Sequence[Tensor | None], tolerances: Sequence[float]) -> str:
+    """What is wrong with the outputs, in words; empty if nothing is.
+
+    Args:
+        expected: the eager reference's outputs.
+        got: private copies of the bytes that the worker delivered; None where none came.
+        tolerances: relative, one an output (0 for exact types).
+    """
+    if len(expected) != len(got):
+        return f"{len(got)} outputs instead of {len(expected)}"
+    for index, (want, have, tolerance) in enumerate(zip(expected, got, tolerances, strict=True)):
+        found = _one(want, have, tolerance)
+        if found:
+            return f"output {index}: {found}" if len(expected) > 1 else found
+    return ""
+
+
+def _one(want: Tensor, have: Tensor | None, tolerance: float) -> str:
+    if have is None:
+        return "brought no bytes"
+    if have.shape != want.shape or have.dtype is not want.dtype:
+        return f"shape {list(have.shape)} {have.dtype} instead of {list(want.shape)} {want.dtype}"
+    if want.numel() == 0:
+        return ""
+    if not (want.dtype.is_floating_point or want.dtype.is_complex):
+        wrong = int((want != have).sum())
+        return f"{wrong} of {want.numel()} values differ" if wrong else ""
+    return _floating(_rows(want), _rows(have), max(tolerance, LEAST) if tolerance else 0.0)
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    if tensor.dtype.is_complex:
+        tensor = torch.view_as_real(tensor)
+    wide = torch.float64 if tensor.dtype is torch.float64 else torch.float32
+    values = tensor.to(wide)
+    return values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(-1, 1)
+
+
+def _floating(want: Tensor, have: Tensor, tolerance: float) -> str:
+    finite = torch.isfinite(want)
+    if not bool(finite.all()):
+        same = torch.where(finite, torch.isfinite(have), (want == have) | (want.isnan() & have.isnan()))
+        if not bool(same.all()):
+            return f"{int((~same).sum())} values are not finite where the reference's are, or the reverse"
+        want, have = torch.where(finite, want, 0.0), torch.where(finite, have, 0.0)
+    # Norms in units of the largest value: squares of very large or very small ones would leave float32.
+    scale = want.abs().amax().clamp_min(torch.finfo(want.dtype).tiny)
+    apart, size = ((have - want) / scale).square().sum(1), (want / scale).square().sum(1)
+    whole, total = apart.sum().sqrt(), size.sum().sqrt()
+    if not bool(whole <= WHOLE * tolerance * total):
+        return f"relative L2 distance {float(whole / total):.3g} from the reference (tolerance {tolerance:g})"
+    typical = total / math.sqrt(want.numel()) * math.sqrt(want.shape[1])
+    worst = (apart.sqrt() - ROW * tolerance * (size.sqrt() + typical)).amax()
+    if not bool(worst <= 0):
+        return f"a row is further from the reference than {ROW:g} tolerances of {tolerance:g}"
+    return ""

@@ -1,0 +1,101 @@
+"""The quick check of timed outputs: rounding passes, what was not computed does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from tilecast.sandbox.harness.judge.timing.closeness import difference
+
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1.5e-2, torch.float16: 5e-3, torch.float64: 1e-10}
+
+
+def expected(dtype: torch.dtype, shape: tuple[int, ...] = (64, 128)) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("shape", [(64, 128), (4096,), (1,), (3, 5, 7)])
+def test_rounding_passes(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    want = expected(dtype, shape)
+    have = (want.double() * (1 + torch.finfo(dtype).eps)).to(dtype)
+    assert difference([want], [have], [TOLERANCE[dtype]]) == ""
+
+
+def last_row_stale(x: torch.Tensor) -> None:
+    x[-1] = torch.randn(x.shape[-1])
+
+
+def half_unwritten(x: torch.Tensor) -> None:
+    x[32:] = float("nan")
+
+
+def one_element(x: torch.Tensor) -> None:
+    x[5, 7] = x[5, 7] + 60
+
+
+def scaled(x: torch.Tensor) -> None:
+    x *= 1.1
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+@pytest.mark.parametrize("damage", [last_row_stale, half_unwritten, one_element, scaled])
+def test_what_was_not_computed_is_seen(dtype: torch.dtype, damage: Callable[[torch.Tensor], None]) -> None:
+    want = expected(dtype)
+    have = want.clone()
+    damage(have)
+    assert difference([want], [have], [TOLERANCE[dtype]])
+
+
+def test_a_single_stale_row_among_thousands() -> None:
+    want = expected(torch.float32, (5000, 64))
+    have = want.clone()
+    have[4321] = torch.randn(64)
+    assert difference([want], [have], [1e-4])
+
+
+def test_a_stale_scalar_among_sums() -> None:
+    want = expected(torch.float32, (5000,)) * 100
+    have = want.clone()
+    have[17] += 90
+    assert difference([want], [have], [1e-4])
+
+
+def test_non_finite_values_must_agree() -> None:
+    want = expected(torch.float32)
+    want[0, 0], want[1, 1] = float("inf"), float("nan")
+    assert difference([want], [want.clone()], [1e-4]) == ""
+    have = want.clone()
+    have[0, 0] = float("-inf")
+    assert "finite" in difference([want], [have], [1e-4])
+
+
+def test_large_and_tiny_magnitudes_do_not_leave_the_type() -> None:
+    for scale in (1e30, 1e-30):
+        want = expected(torch.float32) * scale
+        assert difference([want], [want * (1 + 1e-6)], [1e-4]) == ""
+        assert difference([want], [want * 1.01], [1e-4])
+
+
+@pytest.mark.parametrize(
+    ("got", "words"),
+    [
+        ([], "0 outputs"),
+        ([None], "no bytes"),
+        ([torch.zeros(64, 127)], "shape"),
+        ([torch.zeros(64, 128, dtype=torch.float16)], "float16"),
+    ],
+)
+def test_structure(got: list[torch.Tensor | None], words: str) -> None:
+    assert words in difference([expected(torch.float32)], got, [1e-4])
+
+
+def test_exact_types_and_zero_tolerance_are_exact() -> None:
+    ids = torch.arange(10)
+    assert difference([ids], [ids.clone()], [0.0]) == ""
+    assert "1 of 10" in difference([ids], [torch.where(ids == 3, 4, ids)], [0.0])
+    want = expected(torch.bfloat16)
+    assert difference([want], [want.clone()], [0.0]) == ""
+    assert difference([want], [want * 1.02], [0.0])
