@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -210,11 +211,9 @@ def test_cancelled_from_another_thread(streaming: bool) -> None:
         model, journal = model_at(server, max_tokens=100), InMemoryJournal()
         threading.Timer(0.5, model.interrupt).start()
         began = time.monotonic()
+        ask = partial(model.stream, on_delta=lambda piece: None) if streaming else model.complete
         with pytest.raises(RequestCancelled):
-            if streaming:
-                model.stream(question(), journal, lambda piece: None)
-            else:
-                model.complete(question(), journal)
+            ask(question(), journal)
         assert time.monotonic() - began < 3 and journal.in_flight == 0
         assert (0 < journal.spent.output_tokens < 100) if streaming else journal.spent.output_tokens == 100
         assert model.complete(question("next"), journal).text == "again"
