@@ -22,6 +22,10 @@ class ProblemError(UsageError):
     """The problem file is unusable: missing, not Python, or lacking a required name."""
 
 
+class InvalidReference(ProblemError):
+    """The reference itself is no ground for a judgement: it fails, is random, or does not depend on its inputs."""
+
+
 class CandidateError(UsageError):
     """The candidate file named by the user is unusable before it is even run (missing, unreadable)."""
 

@@ -8,7 +8,6 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -32,11 +31,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
 class LazyGroup(TyperGroup):
     """Imports a command's module only when that command is asked for, or listed."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    # Typed loosely on purpose: newer versions of typer carry a click of their own, older ones use the real one.
+    def list_commands(self, ctx: Any) -> list[str]:
         """All commands in the order of :data:`COMMANDS`."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The click command of one module."""
         if cmd_name not in COMMANDS:
             return None
