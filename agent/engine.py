@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,6 +28,7 @@ from tilecast.agent.request import OptimizeRequest
 from tilecast.agent.result import result_of, write_winner
 from tilecast.agent.state import Services
 from tilecast.agent.turns import RunLock, device_turn
+from tilecast.sandbox.base import Preflight
 from tilecast.sandbox.errors import TilecastError
 from tilecast.sandbox.schema import OptimizeResult
 from tilecast.tools.forecast.factory import make_forecaster
@@ -48,13 +49,20 @@ class Engine:
         request: what to do.
         listeners: told of all progress, from the thread that calls :meth:`run`.
         resume: the run to take up.
+        make: puts device and proposer together; another one than :func:`assemble` where a face brings its own.
 
     Raises:
         UsageError: for what cannot be used as asked, or a run on another problem or device.
         EnvironmentFailure: if a device or the record is not there.
     """
 
-    def __init__(self, request: OptimizeRequest, listeners: Sequence[Listener] = (), resume: str | None = None) -> None:
+    def __init__(
+        self,
+        request: OptimizeRequest,
+        listeners: Sequence[Listener] = (),
+        resume: str | None = None,
+        make: Callable[[OptimizeRequest, Preflight | None], Parts] = assemble,
+    ) -> None:
         self.request = request
         self._listeners = list(listeners)
         self._services: Services | None = None
@@ -65,7 +73,7 @@ class Engine:
             self._record = open_record(request.settings.database_url, request.home)
             self._log = self._record.open(self._record.find(resume), time.monotonic)
         known = None if self._log is None or self._log.state.preflight is None else self._log.state.preflight.preflight
-        self.parts: Parts = assemble(request, known)
+        self.parts: Parts = make(request, known)
         if self._log is not None:
             check_same_run(self._log, request, self.parts)
 

@@ -143,7 +143,13 @@ def _stop(services: Services, refused: MeterName | None) -> Stop | None:
     if meter is None:
         return None
     left, limit = services.ledger.left(meter), services.ledger.limits.of(meter)
-    return Stop(meter, f"one more does not fit: {left:.4g} of {limit or 0:.4g} {meter} left")
+    used_up = left <= 0
+    why = (
+        f"all {limit:.4g} {meter} are spent"
+        if used_up
+        else f"{left:.4g} of {limit:.4g} {meter} left: too little for one more"
+    )
+    return Stop(meter, why)
 
 
 def _left(services: Services) -> BudgetLeft:

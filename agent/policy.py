@@ -138,9 +138,9 @@ def _rank(state: RunState, candidate: CandidateState, result: Measurement) -> Ju
         why = f"fastest so far: {ratio:.3g}x the baseline, before it {leader.ratio:.3g}x (candidate {best.index})"
         return Judged(index=candidate.index, keep=True, best=True, why=why)
     if result.speedup.high >= leader.low:
-        why = f"{ratio:.3g}x: not told apart from the best, {leader.ratio:.3g}x (candidate {best.index})"
+        why = f"not told apart from the best, {leader.ratio:.3g}x (candidate {best.index})"
         return Judged(index=candidate.index, keep=True, best=False, why=why)
-    why = f"{ratio:.3g}x: slower than the best, {leader.ratio:.3g}x (candidate {best.index})"
+    why = f"slower than the best, {leader.ratio:.3g}x (candidate {best.index})"
     return Judged(index=candidate.index, keep=False, best=False, why=why)
 
 

@@ -60,14 +60,13 @@ def record_proposal(services: Services, index: int, proposal: Proposal) -> None:
     """Append a proposal with its texts."""
     candidate = proposal.candidate
     texts = [text for text in (proposal.prompt, proposal.reply, candidate.source if candidate else "") if text]
-    asked_parent = services.log.state.candidate(index).parent_sha256
     services.log.append(
         Proposed(
             index=index,
             name=candidate.name if candidate else "",
             source_sha256=candidate.sha256 if candidate else None,
             canonical=canonical_key(candidate.source) if candidate else None,
-            parent_sha256=proposal.parent_sha256 or asked_parent,
+            parent_sha256=proposal.parent_sha256,
             origin=proposal.origin,
             note=proposal.note,
             reason=proposal.reason,

@@ -81,3 +81,18 @@ def _open(path: Path) -> int:
     if os.fstat(descriptor).st_uid == os.getuid():
         os.fchmod(descriptor, 0o666)
     return descriptor
+
+
+def is_worked_on(run_dir: Path) -> bool:
+    """Whether a process holds the run's lock now."""
+    try:
+        descriptor = os.open(run_dir / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -41,6 +41,7 @@ class CandidateState:
     index: int
     asked_seq: int = 0
     parent_sha256: str | None = None
+    """What it was asked to build on; what it was built on is in ``proposed``."""
     proposed: Proposed | None = None
     proposed_seq: int = 0
     forecast: Forecast | None = None
@@ -188,7 +189,6 @@ def _asked(state: RunState, event: ProposalAsked, seq: int) -> None:
 def _proposed(state: RunState, event: Proposed, seq: int) -> None:
     candidate = state.candidate(event.index)
     candidate.proposed, candidate.proposed_seq = event, seq
-    candidate.parent_sha256 = event.parent_sha256 or candidate.parent_sha256
     state.exhausted = state.exhausted or event.exhausted
     if event.source_sha256 is not None:
         state._count(proposed=1)

@@ -1,0 +1,64 @@
+"""``tilecast runs``: what ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tilecast.agent.cli.shared import JsonOption, opened_record, print_json
+
+if TYPE_CHECKING:
+    from tilecast.agent.record.summary import RunSummary
+
+
+def runs(
+    problem: Annotated[str | None, typer.Option(help="Only runs of the problem with this name.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")] = 30,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="All of them.")] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """List runs, newest first: what each was about, where it stands, its best result.
+
+    Examples: tilecast runs | tilecast runs --problem softmax --json
+    """
+    with opened_record() as record:
+        found = record.runs(None if everything else limit, problem)
+    if json_output:
+        print_json({"schema": 1, "runs": [{**run.model_dump(), "status": status(run)} for run in found]})
+        return
+    if not found:
+        typer.echo("no runs yet; begin one with: tilecast optimize PROBLEM")
+        return
+    _table(found)
+
+
+def status(run: RunSummary) -> str:
+    """As recorded; a run that nobody works on any more although it was never stopped is ``cut off``."""
+    from pathlib import Path
+
+    from tilecast.agent.turns import is_worked_on
+
+    return "cut off" if run.status == "running" and not is_worked_on(Path(run.run_dir)) else run.status
+
+
+def _table(found: list[RunSummary]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from tilecast.agent.report import wording
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "problem", "device", "status", "evals", "best"):
+        table.add_column(name, justify="right" if name == "evals" else "left", no_wrap=name == "run")
+    for run in found:
+        best = (
+            ""
+            if run.best_speedup is None or run.best_ms is None
+            else (f"{wording.ratio(run.best_speedup)} {wording.milliseconds(run.best_ms)}{wording.mark(run.recorded)}")
+        )
+        device = f"{run.device}{wording.mark(run.recorded)}"
+        row = (run.run, run.problem, device, status(run), str(run.evals), best)
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)

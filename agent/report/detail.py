@@ -1,0 +1,141 @@
+"""One candidate of a run, whole: prompt, diff, forecast, measurement, verdict, cost, and why it was kept or dropped."""
+
+from __future__ import annotations
+
+import difflib
+import json
+
+from tilecast.agent.record.fold import CandidateState
+from tilecast.agent.record.store import RunLog
+from tilecast.agent.report import wording
+from tilecast.agent.report.build import CandidateReport, build_report
+from tilecast.sandbox.errors import UsageError
+from tilecast.sandbox.schema import TopLevel
+
+
+class CandidateDetail(TopLevel):
+    """What the record has on one candidate. ``diff`` is against ``diff_against``, unified."""
+
+    run: str
+    candidate: CandidateReport
+    prompt: str | None
+    reply: str | None
+    source: str | None
+    diff: str
+    diff_against: str
+    tokens: int
+    usd: float | None
+
+
+def find_candidate(log: RunLog, wanted: str) -> CandidateState:
+    """A candidate by its number, ``best``, or the start of its source's hash.
+
+    Raises:
+        UsageError: if there is none, naming those there are.
+    """
+    candidates = log.state.candidates
+    if wanted == "best" and log.state.best is not None:
+        return candidates[log.state.best]
+    if wanted.isdecimal() and int(wanted) in candidates:
+        return candidates[int(wanted)]
+    found = [
+        c for c in candidates.values() if len(wanted) >= 6 and c.sha256 is not None and c.sha256.startswith(wanted)
+    ]
+    if found:
+        return found[0]
+    there = f"0 to {max(candidates)}" if candidates else "none"
+    raise UsageError(f"run {log.run_id} has no candidate {wanted!r}; there are {there}, and `best`")
+
+
+def detail(log: RunLog, candidate: CandidateState) -> CandidateDetail:
+    """Collect it from the record."""
+    report = next((c for c in build_report(log).candidates if c.index == candidate.index), None)
+    if report is None or candidate.proposed is None:
+        raise UsageError(f"candidate {candidate.index} was asked for, and no proposal has come")
+    source = _text(log, candidate.sha256)
+    proposed = candidate.proposed
+    parent = _text(log, proposed.parent_sha256)
+    return CandidateDetail(
+        run=log.run_id,
+        candidate=report,
+        prompt=_text(log, proposed.prompt),
+        reply=_text(log, proposed.reply),
+        source=source,
+        diff=_diff(parent, source, f"candidate {report.parent}" if report.parent is not None else "parent"),
+        diff_against="its parent" if parent is not None else "nothing: a fresh start",
+        tokens=proposed.cost.tokens,
+        usd=proposed.cost.usd,
+    )
+
+
+def detail_lines(found: CandidateDetail) -> list[str]:
+    """For people."""
+    candidate = found.candidate
+    head = f"candidate {candidate.index} of run {found.run}: {candidate.name or '(none)'}"
+    lines = [
+        head,
+        f"  from {candidate.origin or 'nowhere'}"
+        + (f", built on candidate {candidate.parent}" if candidate.parent is not None else ""),
+    ]
+    if candidate.note:
+        lines.append(f"  change: {candidate.note}")
+    usd = "an unknown price" if found.usd is None else f"${found.usd:.4f}"
+    lines.append(f"  cost: {found.tokens} tokens, {usd}, {candidate.gpu_seconds:.3g} device seconds")
+    if candidate.forecast is not None and candidate.forecast.source != "none":
+        lines.append(f"  {wording.forecast_text(candidate.forecast)}; {candidate.forecast.why}")
+    if candidate.action is not None:
+        lines.append(f"  decided: {candidate.action}: {candidate.action_why}")
+    result = candidate.result
+    if result is not None:
+        lines.append(
+            f"  result: {wording.measured(result)}" + (f" against {result.baseline}" if result.baseline else "")
+        )
+        if result.reason:
+            lines += [f"    {line}" for line in result.reason.splitlines()]
+        if result.speed_of_light is not None:
+            light = result.speed_of_light
+            lines.append(f"  speed of light: {light.fraction:.0%}, bound by {light.bound}")
+        lines += [
+            f"  workload {w.name}: {w.status}" + (f", error {w.error:.3g}" if w.error is not None else "")
+            for w in result.workloads
+        ]
+        lines += [f"  check {c.name}: {'held' if c.passed else 'FAILED'} {c.detail}".rstrip() for c in result.checks]
+    verdict = "best of the run" if candidate.best else ("kept" if candidate.keep else "dropped")
+    lines.append(f"  {verdict}: {candidate.why}")
+    return lines
+
+
+def prompt_lines(found: CandidateDetail) -> list[str]:
+    """Prompt and reply, where a model was asked."""
+    lines: list[str] = []
+    for title, text in (("prompt", found.prompt), ("reply", found.reply)):
+        if text:
+            lines += [f"--- {title} ---", *_unpacked(text).splitlines()]
+    return lines
+
+
+def _unpacked(text: str) -> str:
+    """Messages as text, where the prompt was kept as a list of them."""
+    try:
+        messages = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(messages, list) or not all(isinstance(m, dict) for m in messages):
+        return text
+    return "\n".join(f"[{m.get('role', '')}]\n{m.get('content', '')}" for m in messages)
+
+
+def _text(log: RunLog, sha256: str | None) -> str | None:
+    if sha256 is None:
+        return None
+    try:
+        return log.record.text(sha256)
+    except KeyError:
+        return None
+
+
+def _diff(before: str | None, after: str | None, name: str) -> str:
+    if before is None or after is None:
+        return ""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, "this candidate", lineterm="")
+    return "\n".join(lines)
