@@ -9,16 +9,18 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import export, failures, guards
 from tilecast.sandbox.harness.worker.calling import MAX_OUTPUTS, Caller
 from tilecast.sandbox.harness.worker.device_clock import DeviceClock, DeviceClockError
+from tilecast.sandbox.harness.worker.traffic import compulsory_traffic
 
 _NOW_NS = time.perf_counter_ns
 _SUM = torch._C.TensorBase.sum
@@ -28,7 +30,7 @@ _Call = tuple[list[Any], list[Tensor], list[Message], int | None]
 
 
 class TimingHandlers:
-    """Operations ``leg``, ``pin`` and ``resources`` of a worker."""
+    """Operations ``leg``, ``compile``, ``pin``, ``resources`` and ``traffic`` of a worker."""
 
     def __init__(self, caller: Caller, device: torch.device) -> None:
         self.caller, self.device = caller, device
@@ -37,7 +39,13 @@ class TimingHandlers:
 
     def handlers(self) -> dict[str, Callable[[Message], Message]]:
         """By operation name."""
-        return {"leg": self.leg, "pin": self.pin, "resources": self.resources}
+        return {
+            "leg": self.leg,
+            "compile": self.compile,
+            "pin": self.pin,
+            "resources": self.resources,
+            "traffic": self.traffic,
+        }
 
     def leg(self, message: Message) -> Message:
         """Make the calls listed. ``mode``: ``cold`` (cache flushed before each), ``warm`` (inputs read before each), ``empty``
@@ -103,6 +111,18 @@ class TimingHandlers:
             return results, [int(clock.elapsed_ms(index) * 1e6) for index in range(len(calls))]
         except DeviceClockError as error:
             raise failures.Failure("RUNTIME_ERROR", f"while calls were timed: {error}") from error
+
+    def compile(self, message: Message) -> Message:
+        """From now on the constructed module runs through ``torch.compile`` in this mode; it compiles at its first call."""
+        compiled = torch.compile(self.caller.require_module(), mode=str(message["mode"]), dynamic=False)
+        self.caller.module = cast(torch.nn.Module, compiled)
+        return {}
+
+    def traffic(self, message: Message) -> Message:
+        """The least bytes of one forward of the constructed module (the reference's), on copies of the inputs."""
+        arguments, _ = self.caller.inputs(message)
+        copies = tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, arguments)
+        return dict(compulsory_traffic(self.caller.require_module(), copies))
 
     def pin(self, message: Message) -> Message:
         """Keep every thread of this process, and those it will start, on the processors named."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -37,12 +37,14 @@ class LegRules:
         flush_bytes: overwritten before each call (0 on a CPU).
         tolerances: one an output, relative.
         written_inputs: inputs that the reference writes to: they must come out alike.
+        aliases: pairs of output and input that share memory in the reference.
         mode: ``cold`` or ``warm``.
     """
 
     flush_bytes: int = 0
     tolerances: tuple[float, ...] = ()
     written_inputs: tuple[int, ...] = ()
+    aliases: frozenset[tuple[int, int]] = frozenset()
     mode: Mode = "cold"
 
 
@@ -139,7 +141,7 @@ class PairedLegs:
         for index, (item, outputs) in enumerate(zip(items, run.outputs, strict=True)):
             written = self._written(side, index)
             if side == "candidate":
-                _refuse_claims(run, index)
+                _refuse_claims(run.claims[index], self.rules.aliases)
                 item.outputs, item.written = outputs, written
             elif self.reference is None:
                 item.content.expected = [value for value in outputs if value is not None]
@@ -194,9 +196,13 @@ def _refuse_findings(run: LegRun) -> None:
         raise WorkerFailed(Failure("REWARD_HACK", reason, str(first.get("rule", ""))[:60]))
 
 
-def _refuse_claims(run: LegRun, index: int) -> None:
-    for claim in run.claims[index]:
+def _refuse_claims(claims: list[dict[str, Any]], aliases: frozenset[tuple[int, int]]) -> None:
+    for index, claim in enumerate(claims):
         if claim.get("plain") is not True:
             kind = str(claim.get("kind", "?"))[:60]
             reason = f"a timed call returned a {kind} with attributes of its own instead of a plain tensor"
-            raise WorkerFailed(Failure("REWARD_HACK", reason, "not-a-plain-tensor"))
+            raise WorkerFailed(Failure("REWARD_HACK", reason, "lazy-output"))
+        inside = claim.get("in_input")
+        if inside is not None and (index, inside) not in aliases and 0 not in claim.get("shape", []):
+            reason = f"output {index} of a timed call lies in the memory of input {inside}, the reference's does not"
+            raise WorkerFailed(Failure("REWARD_HACK", reason, "output-aliases-input"))

@@ -117,7 +117,7 @@ class Sampler:
             for side in ("candidate", "baseline"):
                 leg = self.source.leg(side, calls)
                 walls.append(leg.judge_ms / 1e3 / calls)
-                median = leg_ms(leg.calls_ms)
+                median = leg_ms(leg.calls_ms, self.comparison.design.leg_quantile)
                 agree &= abs(median / last[side] - 1) <= self.plan.stable_within
                 last[side] = median
             if agree or self.elapsed_s > min(self.plan.warm_up_s, self.plan.max_seconds * 0.2):
@@ -134,8 +134,9 @@ class Sampler:
             return
         self.legs.extend(legs)
         halves = (legs[1].calls_ms[:calls], legs[1].calls_ms[calls:])
-        outer = (leg_ms(legs[0].calls_ms), leg_ms(legs[2].calls_ms))
-        inner = (leg_ms(halves[0]), leg_ms(halves[1]))
+        share = self.comparison.design.leg_quantile
+        outer = (leg_ms(legs[0].calls_ms, share), leg_ms(legs[2].calls_ms, share))
+        inner = (leg_ms(halves[0], share), leg_ms(halves[1], share))
         self.comparison.add(*((outer, inner) if first == "candidate" else (inner, outer)))
 
     def run(self) -> Sampled:

@@ -1,0 +1,328 @@
+"""One candidate measured against a baseline: the comparison, its clocks, physics, and everything that is reported of it.
+
+A :class:`Benchmark` belongs to one workload of one problem on one device and serves many candidates: baseline workers,
+ceilings and the least traffic are found once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilecast.sandbox.harness.judge.case import CaseBuilder, WorkloadCase
+from tilecast.sandbox.harness.judge.failure import Failure, WorkerFailed
+from tilecast.sandbox.harness.judge.session import Session
+from tilecast.sandbox.harness.judge.timing import ceilings, clocks, physics
+from tilecast.sandbox.harness.judge.timing.baselines import EAGER, FILE, Baselines, Bench, Ranking
+from tilecast.sandbox.harness.judge.timing.contents import CaseContents
+from tilecast.sandbox.harness.judge.timing.nvml import Nvml, NvmlUnavailable
+from tilecast.sandbox.harness.judge.timing.paired import LegRules, PairedLegs
+from tilecast.sandbox.harness.judge.timing.sampling import Sampled, Sampler, SamplingPlan
+from tilecast.sandbox.harness.judge.timing.statistics import Design
+from tilecast.sandbox.harness.judge.timing.window import Window, own_processes
+from tilecast.sandbox.harness.judge.timing.workers import TimedWorker
+from tilecast.sandbox.harness.judge.zygotes import Zygotes
+from tilecast.sandbox.harness.tensors import dtype_name, tensors_in
+
+FLUSH_LEAST_BYTES = 256 << 20
+FLUSH_L2_FACTOR = 2.5
+POOL_BYTES = {"cpu": 512 << 20}
+POOL_SHARE_OF_DEVICE = 0.1
+WARM_BLOCKS = 3
+TIMED_THREADS = 2
+"""CPU workers run with two threads, pinned to as many processors."""
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What the caller asks for; see ``EvaluationOptions``."""
+
+    baseline: str = "auto"
+    baseline_source: str | None = None
+    max_seconds: float = 20.0
+    margin: float = 0.01
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> BenchOptions:
+        """From the fields of ``EvaluationOptions``; what timing does not know is left to others."""
+        known = {name: options[name] for name in cls.__dataclass_fields__ if name in options}
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where measuring happens: fork servers, device, folder for what is kept, data-sheet figures."""
+
+    zygotes: Zygotes
+    device: torch.device
+    state_dir: Path | None = None
+    hardware: dict[str, Any] | None = None
+
+    @property
+    def key(self) -> str:
+        """Identity of the device."""
+        if self.device.type == "cuda":
+            found = torch.cuda.get_device_properties(self.device)
+            return f"{found.name}-{found.uuid}"
+        return f"cpu-{_cpu_model()}-{os.cpu_count()}"
+
+    @property
+    def flush_bytes(self) -> int:
+        """Size of what is overwritten before a cold call."""
+        if self.device.type != "cuda":
+            return 0
+        l2 = int(torch.cuda.get_device_properties(self.device).L2_cache_size)
+        return max(FLUSH_LEAST_BYTES, int(FLUSH_L2_FACTOR * l2))
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """Processors that CPU workers are pinned to."""
+        if self.device.type == "cuda":
+            return ()
+        return tuple(sorted(os.sched_getaffinity(0))[-TIMED_THREADS:])
+
+
+@dataclass
+class Timed:
+    """One comparison with all it left behind."""
+
+    sampled: Sampled
+    legs: PairedLegs
+    window: Window
+    notes: list[str] = field(default_factory=list)
+
+
+class Benchmark:
+    """Measures candidates of one workload. ``builder`` and ``case`` are what verification found out about it."""
+
+    def __init__(
+        self, place: Place, problem: dict[str, Any], builder: CaseBuilder, case: WorkloadCase, progress: Progress
+    ) -> None:
+        self.place, self.problem, self.builder, self.case, self.progress = place, problem, builder, case, progress
+        self.contents = CaseContents(builder, case)
+        bench = Bench(
+            place.zygotes, problem, case, place.device, place.key, place.state_dir, place.flush_bytes, place.cpus
+        )
+        self.baselines = Baselines(bench, self.contents, progress)
+        self.work, self.peaks = self._limits()
+
+    # Setting up --------------------------------------------------------------------------------------------------
+
+    def _limits(self) -> tuple[physics.Work, physics.Peaks | None]:
+        """What the workload has to do, and what the device can do."""
+        reference = self.builder.reference
+        facts = reference.describe(self.case.name)
+        if "failed" in facts:
+            facts = reference.describe(self.case.name, dry=False)
+        reference.select(self.case.name)
+        session = reference.session
+        prepared = session.prepare(self.builder.inputs(self.case), [])
+        try:
+            moved = session.request({**prepared.to_message(), "op": "traffic"}, "count of least traffic")
+        finally:
+            session.memory.discard(prepared)
+            reference.set_state(self.case.state)
+        dtype = self._matrix_dtype()
+        work = physics.Work(int(moved["read_bytes"]), int(moved["written_bytes"]), int(facts.get("flops", 0)), dtype)
+        measured = ceilings.load_or_measure(self.place.device, self.place.state_dir, self.place.key)
+        return work, physics.peaks_of(measured, self.place.hardware, dtype)
+
+    def _matrix_dtype(self) -> str:
+        """The floating type among inputs and parameters whose products are fastest: what a candidate may use."""
+        tensors = [*tensors_in(self.builder.inputs(self.case)), *self.case.state.values()]
+        names = {dtype_name(t.dtype) for t in tensors if t.is_floating_point()} or {"float32"}
+        return max(sorted(names), key=lambda name: physics.sheet_tflops(self.place.hardware, name))
+
+    def _plan(self, options: BenchOptions) -> SamplingPlan:
+        pool = POOL_BYTES.get(self.place.device.type) or int(POOL_SHARE_OF_DEVICE * _device_bytes(self.place.device))
+        most = max(1, min(24, pool // max(1, 4 * self.contents.call_bytes)))
+        leg_s = 0.004 if self.place.device.type == "cuda" else 0.02
+        return SamplingPlan(options.max_seconds, leg_s, min(5, most), most)
+
+    def window(self) -> Window:
+        """A watch over the device for one comparison."""
+        if self.place.device.type != "cuda":
+            return Window(None, own_processes, "a CPU is not watched: pairing and robust statistics stand alone")
+        try:
+            uuid = str(torch.cuda.get_device_properties(self.place.device).uuid)
+            return Window(Nvml(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"), own_processes)
+        except NvmlUnavailable as error:
+            return Window(None, own_processes, str(error))
+
+    def baseline(self, options: BenchOptions) -> tuple[str, TimedWorker, Ranking | None]:
+        """Name and worker of what to compare with."""
+        if options.baseline_source is not None:
+            name = options.baseline if options.baseline != "auto" else FILE
+            return name, self.baselines.worker(name, options.baseline_source), None
+        if options.baseline == "auto":
+            ranking = self.baselines.ranking()
+            return ranking.fastest, self.baselines.worker(ranking.fastest), ranking
+        return options.baseline, self.baselines.worker(options.baseline), None
+
+    # Measuring ---------------------------------------------------------------------------------------------------
+
+    def measure(self, session: Session, options: BenchOptions) -> dict[str, Any]:
+        """Time a candidate that passed verification, in the session that it passed it in.
+
+        Returns:
+            The timing fields of a ``Measurement``.
+
+        Raises:
+            WorkerFailed: with the candidate's failure: a wrong output, clocks that disagree, faster than light.
+            ProblemRefused: if the baseline does not run.
+        """
+        start = time.perf_counter()
+        name, baseline, ranking = self.baseline(options)
+        candidate = TimedWorker(session, self.case.specs)
+        if self.place.cpus:
+            session.request({"op": "pin", "cpus": list(self.place.cpus)}, "pinning")
+        try:
+            timed = self._compare(candidate, baseline, name, options)
+            report = self._agreement(timed)
+            result = self._result(timed, report, name)
+            self._add_warm(result, candidate, baseline, name)
+        finally:
+            candidate.drop_pool()
+        if ranking is not None:
+            result["details"]["baselines_ms"] = ranking.times_ms
+            result["details"]["baseline_notes"] = ranking.notes
+        result["seconds"] = round(time.perf_counter() - start, 3)
+        return result
+
+    def _compare(
+        self, candidate: TimedWorker, baseline: TimedWorker, name: str, options: BenchOptions, extra_calls: int = 0
+    ) -> Timed:
+        window = self.window()
+        notes: list[str] = []
+        reference = None if name == EAGER else self.baselines.worker(EAGER)
+        legs = PairedLegs(candidate, baseline, self.contents, self._rules(), window, reference)
+        legs.on_baseline_difference = notes.append
+        plan = self._plan(options)
+        plan = replace(plan, min_calls=plan.min_calls + extra_calls, max_calls=plan.max_calls + extra_calls)
+        design = Design(margin=options.margin, leg_quantile=0.5 if self.place.device.type == "cuda" else 0.25)
+        sampled = Sampler(legs, plan, design).run()
+        legs.finish()
+        if notes:
+            notes[:] = [f"the baseline's own outputs differ from the eager reference's: {notes[0]}"]
+        return Timed(sampled, legs, window, notes)
+
+    def _rules(self) -> LegRules:
+        contract = self.case.contract
+        return LegRules(
+            flush_bytes=self.place.flush_bytes,
+            tolerances=self.contents.tolerances,
+            written_inputs=tuple(sorted(contract.written_inputs)),
+            aliases=frozenset(contract.aliases),
+        )
+
+    def _agreement(self, timed: Timed) -> clocks.ClockReport:
+        """The clocks' report.
+
+        Raises:
+            WorkerFailed: REWARD_HACK if they disagree.
+        """
+        legs = timed.legs
+        report = clocks.compare(legs.clocks["candidate"], legs.clocks["baseline"], legs.empty, self.place.device.type)
+        if report.disagreement:
+            raise WorkerFailed(Failure("REWARD_HACK", report.disagreement, "clocks-disagree"))
+        return report
+
+    def _result(self, timed: Timed, report: clocks.ClockReport, name: str) -> dict[str, Any]:
+        sampled, estimate = timed.sampled, timed.sampled.estimate
+        light, review = self._light(sampled, report)
+        notes = [*timed.notes, *([review] if review else [])]
+        if not report.polices:
+            notes.append(
+                f"calls of {sampled.candidate_ms:.4g} ms are below what the judge's clock can police "
+                f"(tolerance {report.tolerance_ms:.3g} ms a call)"
+            )
+        if not sampled.stable:
+            notes.append("times had not settled when the warm-up ended")
+        return {
+            "verdict": estimate.verdict,
+            "speedup": {"ratio": estimate.ratio, "low": estimate.low, "high": estimate.high},
+            "latency_ms": {"candidate": sampled.candidate_ms, "baseline": sampled.baseline_ms},
+            "baseline": name,
+            "samples": sampled.samples,
+            "speed_of_light": light,
+            "details": {
+                "cache": "cold" if self.place.device.type == "cuda" else "as left by the process that wrote the inputs",
+                "blocks": estimate.blocks,
+                "calls_per_leg": sampled.calls_per_leg,
+                "sampling_seconds": round(sampled.seconds, 3),
+                "outputs_checked": timed.legs.checked,
+                "discarded": sampled.discarded,
+                "window": timed.window.report(),
+                "clocks": report.as_details(),
+                "empty_call_ms": _median(timed.legs.empty_call_ms),
+                "end_marker": "synchronised" if timed.legs.joined_by_synchronising else "joined",
+                "review": review,
+                "notes": notes,
+            },
+        }
+
+    def _light(self, sampled: Sampled, report: clocks.ClockReport) -> tuple[dict[str, Any] | None, str]:
+        """Speed of light, and what is to be reviewed.
+
+        Raises:
+            WorkerFailed: REWARD_HACK if the time is impossible on this device.
+        """
+        if self.peaks is None:
+            return None, ""
+        floor = physics.floor_of(self.work, self.peaks)
+        light = {"fraction": floor.ms / sampled.candidate_ms, "bound": floor.bound}
+        found = physics.judge_time(
+            sampled.candidate_ms, self.work, self.peaks, speedup=sampled.estimate.ratio, confirmed=report.polices
+        )
+        # Caches of a CPU cannot be emptied from here, so that only a GPU's memory limit is one.
+        if found.impossible and self.place.device.type == "cuda":
+            raise WorkerFailed(Failure("REWARD_HACK", found.impossible, "faster-than-light"))
+        return light, found.review or found.impossible
+
+    def _add_warm(self, result: dict[str, Any], candidate: TimedWorker, baseline: TimedWorker, name: str) -> None:
+        """A second figure with the inputs in cache: a few legs, medians only."""
+        if self.place.device.type != "cuda":
+            return
+        calls = int(result["details"]["calls_per_leg"])
+        reference = None if name == EAGER else self.baselines.worker(EAGER)
+        legs = PairedLegs(
+            candidate, baseline, self.contents, replace(self._rules(), mode="warm"), self.window(), reference
+        )
+        times: dict[str, list[float]] = {"candidate": [], "baseline": []}
+        for _ in range(WARM_BLOCKS):
+            times["candidate"] += legs.leg("candidate", calls).calls_ms.tolist()
+            times["baseline"] += legs.leg("baseline", calls).calls_ms.tolist()
+        latency = {side: float(np.median(values)) for side, values in times.items()}
+        result["details"]["warm"] = {
+            "latency_ms": latency,
+            "speedup": latency["baseline"] / latency["candidate"],
+            "label": "warm L2: inputs read just before the call",
+        }
+
+    def close(self) -> None:
+        """End the baselines' workers."""
+        self.baselines.close()
+
+
+def _device_bytes(device: torch.device) -> int:
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def _median(values: list[float]) -> float | None:
+    return round(float(np.median(values)), 5) if values else None
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown")
+    except OSError:
+        return "unknown"
