@@ -173,7 +173,8 @@ class FakeOpenAI:
     def note(self, event: str, logged: Logged) -> None:
         """Append to the log file; written before the answer's last byte leaves."""
         if self._log is not None:
-            line = {"event": event, "number": logged.number, "status": logged.status, "prompt": logged.prompt_sha256}
+            where = {"number": logged.number, "status": logged.status, "prompt": logged.prompt_sha256}
+            line = {"event": event, "wall_s": time.time(), **where}
             with self._lock, self._log.open("a", encoding="utf-8") as out:
                 out.write(json.dumps(line) + "\n")
 

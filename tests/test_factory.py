@@ -36,6 +36,8 @@ def test_a_key_means_a_model_and_a_model_a_key() -> None:
     assert chosen.model is not None and chosen.proposer.costs_money and "api.openai.com" in chosen.line
     with pytest.raises(UsageError, match=r"gpt-x.*OPENAI_API_KEY is not set.*builtin"):
         make_proposer("gpt-x", sources())
+    with pytest.raises(UsageError, match="OPENAI_API_KEY is no key"):
+        make_proposer("gpt-x", sources(environ={"OPENAI_API_KEY": "sk-1\nsk-2"}))
     with pytest.raises(UsageError, match="MY_KEY is not set"):
         make_proposer("gpt-x", sources(models={"gpt-x": {"key_env": "MY_KEY"}}, environ={"OPENAI_API_KEY": "k"}))
 
@@ -67,6 +69,7 @@ def test_replay_of_what_is_not_there() -> None:
         ({"temperature": -1}, "temperature = -1"),
         ({"price": {"input": 1}}, "price.output"),
         ({"retries": "many"}, "retries"),
+        ({"base_url": "localhost:8000/v1"}, "must be a URL"),
     ],
 )
 def test_bad_settings_are_named(table: dict[str, Any], words: str) -> None:

@@ -64,7 +64,7 @@ class Collector:
                 self._reasoning.append(text)
                 shown.append(Delta(kind="reasoning", text=text))
                 break
-        content = _text_of(message.get("content"))
+        content = _text_of(message.get("content")) or _text_of(message.get("refusal"))
         if content:
             self._content.append(content)
             shown += [Delta(kind=kind, text=piece) for kind, piece in self._splitter.feed(content)]

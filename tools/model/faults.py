@@ -24,7 +24,7 @@ _REFUSAL = re.compile(
 )
 _INSTEAD = re.compile(r"[Uu]se\s+['\"`]?([A-Za-z_]\w*)['\"`]?\s+instead")
 _TOO_LONG = re.compile(r"context[ _]length|context window|too many (?:input )?tokens|prompt is too long", re.IGNORECASE)
-_SECRET = re.compile(r"\b(?:sk|pk|key|Bearer)[-_ ][A-Za-z0-9_\-*.]{6,}")
+_SECRET = re.compile(r"\b(?:sk|pk|rk|gsk|xai)-[A-Za-z0-9_\-*.]{4,}|\bBearer\s+\S+")
 
 Action = Literal["drop", "rename", "wait", "too_long", "filtered", "key", "model", "quota", "give_up"]
 

@@ -41,7 +41,9 @@ class Quirks:
     def learn(self, fault: Fault, parameters: dict[str, Any]) -> str:
         """Remember a refusal; gives a line for the user."""
         with self._lock:
-            if fault.action == "rename" and fault.instead not in self._dropped and fault.instead not in parameters:
+            taken = {*self._dropped, *self._renamed, *parameters}
+            # A server that sends us in a circle is asked without the parameter.
+            if fault.action == "rename" and fault.instead not in taken:
                 origin = next((old for old, new in self._renamed.items() if new == fault.parameter), fault.parameter)
                 self._renamed[origin] = fault.instead
                 line = f"the server takes {fault.instead} instead of {fault.parameter}; remembered"

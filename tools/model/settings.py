@@ -10,7 +10,7 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.schema import Document
@@ -62,6 +62,13 @@ class ModelSettings(Document):
     """Longest total wait between repetitions."""
     in_flight: int | None = Field(default=None, ge=1, le=64)
 
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        if value is not None and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
+            raise ValueError("must be a URL such as http://127.0.0.1:8000/v1")
+        return value
+
     @property
     def host(self) -> str:
         """Host name of the server."""
@@ -74,6 +81,10 @@ class ModelSettings(Document):
             UsageError: if the provider needs one and the variable is not set, naming it.
         """
         found = environ.get(self.key_env, "").strip()
+        if found and not (found.isascii() and found.isprintable() and " " not in found):
+            raise UsageError(
+                f"the value of {self.key_env} is no key: it holds blanks or characters that no header can carry"
+            )
         if found:
             return found
         if self.base_url is not None:
