@@ -15,14 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilecast.sandbox.harness.judge.oracle import (
-    Allowed,
-    Answer,
-    OutputAnswer,
-    arithmetic_unit,
-    as_rows,
-    nonfinite_kinds,
-)
+from tilecast.sandbox.harness.judge.bounds import Allowed, arithmetic_unit, as_rows, nonfinite_kinds
+from tilecast.sandbox.harness.judge.oracle import Answer, OutputAnswer
 from tilecast.sandbox.harness.judge.ties import names_equal_elements
 
 CHUNK_ELEMENTS = 1 << 24

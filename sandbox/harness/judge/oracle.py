@@ -10,27 +10,22 @@ How to use it (the judge's flow)::
     answer = expect(RawOutputs(native, truth.outputs, truth.spread, ...), tolerance)
     result = compare(answer, got, where)                  # compare.py
 
-The rule. Let ``t`` be the truth, ``r`` the reference's own answer, ``u`` the unit roundoff of the output's type (half
-an epsilon), ``v`` that of the
-arithmetic (2^-24; 2^-53 for float64), ``K`` the longest reduction, ``E`` the root mean square of ``r - t`` over a
-row, and ``S`` the root mean
-square change of a row when every input and parameter is perturbed by one rounding ``v`` (its conditioning). Allowed are
+The rule. Let ``t`` be the truth, ``r`` the reference's own answer, ``u`` the unit roundoff of the output's type (half an
+epsilon), ``v`` that of the arithmetic (2^-24; 2^-53 for float64), ``w`` that of the least precise input, but no more than
+TOLERANCE (at least ``u``), ``K`` the longest reduction, ``E`` the root mean square of ``r - t`` over a row, and ``S`` that
+of the change of a row when every input and parameter is perturbed by one rounding ``v`` (its conditioning). Allowed are
 
-- per element  ``2 u |t| + 10 E + 4 sqrt(K') S + 2 v sqrt(K") |t|``  with K' = K within [16, 8192] (8192 where the
-  reference multiplies
-  matrices) and K" = K within [16, 16384];
-- per row (L2) ``u |t|_row + 4 E sqrt(n) + 4 sqrt(K') S sqrt(n) + 2 v sqrt(K") |t|_row``;
-- per output   the relative L2 error stays within TOLERANCE (default by type), or three times the reference's own if
-  that is more.
+- per element  ``2 w |t| + 10 E + (4 sqrt(K') + 4 w / v) S + v Q |t|``, K' being K within [16, 8192] (8192 where the
+  reference multiplies matrices), and ``Q`` the larger of 2 sqrt(K) and min(K, 256) / 2, K within [16, 16384];
+- per row (L2) ``w |t| + 4 E + (4 sqrt(K') + w / v) S + v Q |t|``, each term as the norm of the row;
+- per output   a relative L2 error of TOLERANCE (default by type), or of three times the reference's own if that is more.
 
 ``E`` makes the rule fair where the reference is inaccurate, ``S`` where the problem is ill-conditioned (cancellation,
-constant rows), the last
-term where positive numbers are added one after the other (the error of a sequential sum grows with sqrt(K)). A
-float32 product with operands rounded
-to float16 or TF32 has an error of about 2^12 S whatever its data, one split into two bfloat16 parts (three products)
-about 2^6 S, into two TF32
-parts about S; a sequential float32 sum of zero-mean numbers about 0.3 sqrt(K) S.
-NaN, +inf and -inf must stand where the reference has them. Integers and bools are exact.
+constant rows); ``w`` lets a kernel round an intermediate to the type of its inputs once; ``Q`` is for numbers of one
+sign added one after the other. A float32 product with operands rounded to float16 or TF32 has an error of about 2^12 S
+whatever its data, one split into two bfloat16 parts (three products) about 2^6 S, into two TF32 parts about S; a
+sequential float32 sum of zero-mean numbers about 0.3 sqrt(K) S. NaN, +inf and -inf must stand where the reference has
+them. Integers and bools are exact.
 """
 
 from __future__ import annotations
@@ -38,10 +33,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+
+from tilecast.sandbox.harness.judge.bounds import (
+    OWN_ERROR_CAP,
+    Allowed,
+    Reduction,
+    allowed_errors,
+    as_rows,
+    nearly_constant,
+    nonfinite_kinds,
+    storage_unit,
+)
 
 DEFAULT_TOLERANCE: dict[torch.dtype, float] = {
     torch.float64: 1e-10,
@@ -52,14 +58,6 @@ DEFAULT_TOLERANCE: dict[torch.dtype, float] = {
     torch.bfloat16: 1.5e-2,
 }
 FLOAT8_TOLERANCE = 5e-2
-OWN_ERROR_ELEMENT, OWN_ERROR_ROW, OWN_ERROR_CAP = 10.0, 4.0, 3.0
-SENSITIVITY = 4.0
-SEQUENTIAL = 2.0
-LEAST_TERMS, MOST_TERMS_SENSITIVITY, MOST_TERMS_SEQUENTIAL = 16, 8192, 16384
-_FEW = 64
-"""Below this many elements the reference's own error may vanish by luck: a typical rounding is assumed at least."""
-_TYPICAL_ROUNDING = 0.4
-"""Root mean square of a rounding error over numbers of all mantissas, in units of u."""
 
 NonFinite = Literal["match", "nan", "inf"]
 """``match``: positions must agree exactly. ``nan``/``inf``: planted ones; see :class:`Answer`."""
@@ -81,22 +79,6 @@ class RawOutputs:
     """True if the reference multiplies matrices (or convolves): operands may be split into several of lower
     precision.
     """
-
-
-@dataclass(frozen=True)
-class Allowed:
-    """Bounds of one floating output, rows being the slices along its last axis. All tensors are float64."""
-
-    per_row: Tensor
-    """(R, 1): absolute part of the element bound."""
-    per_size: float
-    """Part of the element bound in units of |t|."""
-    row_l2: Tensor
-    """(R,): bound of the L2 error of a row."""
-    cap: float
-    """Bound of the relative L2 error of the output."""
-    own_error: float
-    """Relative L2 error of the reference itself."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +115,8 @@ class Answer:
     outputs: tuple[OutputAnswer, ...]
     nonfinite: NonFinite = "match"
     method: str = "promoted"
-    indices: tuple[Tensor, ...] = field(default=())
-    """Inputs in which an integer output may be looked up when it names one of several equal elements."""
+    inputs: tuple[Tensor, ...] = field(default=())
+    """Where an integer output may be looked up when it names one of several equal elements."""
 
     @property
     def finite(self) -> bool:
@@ -149,67 +131,25 @@ def default_tolerance(dtype: torch.dtype) -> float:
     return DEFAULT_TOLERANCE.get(dtype, 0.0)
 
 
-def unit_roundoff(dtype: torch.dtype) -> float:
-    """Half an epsilon of a floating or complex type."""
-    return torch.finfo(dtype).eps / 2
-
-
-def arithmetic_unit(dtype: torch.dtype) -> float:
-    """Roundoff of the arithmetic that honest kernels use for outputs of this type."""
-    return 2.0**-53 if dtype in (torch.float64, torch.complex128) else 2.0**-24
-
-
-def smallest_step(dtype: torch.dtype) -> float:
-    """Absolute error that underflow may cause: float16 and float8 keep subnormals, other kernels may flush them to
-    zero.
-    """
-    info = torch.finfo(dtype)
-    keeps_subnormals = dtype is torch.float16 or dtype.itemsize == 1
-    return float(info.smallest_normal * info.eps if keeps_subnormals else info.smallest_normal)
-
-
-def as_rows(tensor: Tensor) -> Tensor:
-    """(R, C) view or copy: rows along the last axis; complex numbers as pairs of reals."""
-    if tensor.dtype.is_complex:
-        tensor = torch.view_as_real(tensor.resolve_conj().contiguous())
-        tensor = tensor.flatten(-2) if tensor.ndim > 1 else tensor
-    if tensor.ndim == 0:
-        return tensor.reshape(1, 1)
-    if tensor.numel() == 0:
-        return tensor.reshape(0, max(1, tensor.shape[-1]))
-    return tensor.reshape(-1, tensor.shape[-1])
-
-
-def nonfinite_kinds(values: Tensor) -> Tensor | None:
-    """int8 classes of :attr:`OutputAnswer.kinds`, or None if every element is finite."""
-    if not values.dtype.is_floating_point or bool(torch.isfinite(_readable(values)).all()):
-        return None
-    values = _readable(values)
-    kinds = torch.zeros(values.shape, dtype=torch.int8, device=values.device)
-    kinds[torch.isnan(values)] = 1
-    kinds[values == math.inf] = 2
-    kinds[values == -math.inf] = 3
-    return kinds
-
-
-def _readable(values: Tensor) -> Tensor:
-    """Float8 has few operators: read it as float32."""
-    return values.float() if values.dtype.itemsize == 1 else values
-
-
 def expect(
     raw: RawOutputs,
     tolerance: float | None,
     *,
     nonfinite: NonFinite = "match",
     depends: Sequence[Tensor | None] = (),
-    indices: Sequence[Tensor] = (),
+    inputs: Sequence[Any] = (),
 ) -> Answer:
     """Turn what the reference worker sent into bounds. ``tolerance`` None takes the default of each output's type.
+
+    ``inputs`` are those the outputs belong to: integer outputs may name any of several equal elements of them, and sums
+    over nearly constant inputs may be off systematically (see :func:`nearly_constant`).
 
     Raises:
         ValueError: if truth and native outputs do not have the same shapes.
     """
+    tensors = tuple(value for value in inputs if isinstance(value, Tensor))
+    constant = any(nearly_constant(value) for value in tensors)
+    context = _Context(tolerance, tensors, Reduction(raw.reduction, raw.products, constant))
     outputs = []
     for index, native in enumerate(raw.native):
         if tuple(raw.truth[index].shape) != tuple(native.shape):
@@ -217,72 +157,38 @@ def expect(
                 f"output {index}: truth has shape {tuple(raw.truth[index].shape)}, not {tuple(native.shape)}"
             )
         mask = depends[index] if index < len(depends) else None
-        outputs.append(_expect_one(raw, index, tolerance, mask))
-    return Answer(tuple(outputs), nonfinite, raw.method, tuple(indices))
+        outputs.append(_expect_one(raw, index, context, mask))
+    return Answer(tuple(outputs), nonfinite, raw.method, tensors)
 
 
-def _expect_one(raw: RawOutputs, index: int, tolerance: float | None, depends: Tensor | None) -> OutputAnswer:
+@dataclass(frozen=True)
+class _Context:
+    """What all outputs of one answer share."""
+
+    tolerance: float | None
+    inputs: tuple[Tensor, ...]
+    reduction: Reduction
+
+    def tolerance_of(self, dtype: torch.dtype) -> float:
+        return default_tolerance(dtype) if self.tolerance is None else self.tolerance
+
+
+def _expect_one(raw: RawOutputs, index: int, context: _Context, depends: Tensor | None) -> OutputAnswer:
     native = raw.native[index]
     shape, dtype = tuple(native.shape), native.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         others = tuple(raw.alternates[index]) if index < len(raw.alternates) else ()
         alternates = tuple(other.reshape(-1) for other in others if not torch.equal(other, native))
         return OutputAnswer(shape, dtype, None, native.reshape(-1), None, alternates)
-    own, truth = as_rows(native), as_rows(raw.truth[index])
-    kinds = nonfinite_kinds(own)
-    spread = raw.spread[index]
-    truth, allowed = _allowed(own, truth, None if spread is None else as_rows(spread.double()), kinds, raw, dtype)
-    if tolerance is None:
-        tolerance = default_tolerance(dtype)
-    allowed = replace(allowed, cap=max(tolerance, OWN_ERROR_CAP * allowed.own_error))
-    mask = None if depends is None else as_rows(depends)
-    return OutputAnswer(shape, dtype, allowed, truth, kinds, depends=mask)
-
-
-def _allowed(
-    own: Tensor, truth: Tensor, spread: Tensor | None, kinds: Tensor | None, raw: RawOutputs, dtype: torch.dtype
-) -> tuple[Tensor, Allowed]:
-    """Bounds before the cap, and the truth with zeros where it or the reference is not finite."""
-    unit, step = unit_roundoff(dtype), arithmetic_unit(dtype)
-    own64, truth = own.double(), truth.double()
+    own, truth = as_rows(native), as_rows(raw.truth[index]).double()
+    kinds, spread, own64 = nonfinite_kinds(own), raw.spread[index], own.double()
+    spread = None if spread is None else as_rows(spread.double())
     if kinds is not None or not bool(torch.isfinite(truth).all()):
         keep = torch.isfinite(own64) & torch.isfinite(truth)
         truth, own64 = truth.where(keep, 0.0), own64.where(keep, 0.0)
         spread = None if spread is None else spread.where(keep, 0.0)
-    columns = max(1, truth.shape[1])
-    size = _row_norm(truth)
-    error = _row_norm(own64 - truth)
-    own_relative = _ratio(error, size)
-    least = max(own_relative, _TYPICAL_ROUNDING * unit) if truth.numel() < _FEW else own_relative
-    error = torch.maximum(error, size * least)
-    terms = raw.reduction if raw.reduction > 0 else max(16, truth.shape[1])
-    wobble = _wobble(spread, size, truth, step)
-    least = MOST_TERMS_SENSITIVITY if raw.products else LEAST_TERMS
-    wobble = wobble * (SENSITIVITY * math.sqrt(min(max(terms, least), MOST_TERMS_SENSITIVITY)))
-    sequential = SEQUENTIAL * step * math.sqrt(min(max(terms, LEAST_TERMS), MOST_TERMS_SEQUENTIAL))
-    floor = smallest_step(dtype)
-    root = math.sqrt(columns)
-    per_row = (OWN_ERROR_ELEMENT * error + wobble) / root + floor
-    row_l2 = (unit + sequential) * size + OWN_ERROR_ROW * error + wobble + floor * root
-    return truth, Allowed(per_row.unsqueeze(1), 2 * unit + sequential, row_l2, 0.0, own_relative)
-
-
-def _row_norm(values: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(values, dim=1)
-    return norms
-
-
-def _ratio(part: Tensor, whole: Tensor) -> float:
-    total = float(torch.linalg.vector_norm(whole))
-    return float(torch.linalg.vector_norm(part)) / total if total > 0 else 0.0
-
-
-def _wobble(spread: Tensor | None, size: Tensor, truth: Tensor, step: float) -> Tensor:
-    """Row norms of the perturbation's effect, at least half its share over the whole output; without one, 16
-    roundings of the largest element.
-    """
-    if spread is not None:
-        effect = _row_norm(spread)
-        return torch.maximum(effect, size * (0.5 * _ratio(effect, size)))
-    largest = truth.abs().amax(dim=1) if truth.numel() else size
-    return largest * (step * math.sqrt(max(1, truth.shape[1])))
+    tolerance = context.tolerance_of(dtype)
+    storage = storage_unit(dtype, context.inputs, tolerance)
+    allowed = allowed_errors(own64, truth, spread, context.reduction, dtype, storage)
+    allowed = replace(allowed, cap=max(tolerance, OWN_ERROR_CAP * allowed.own_error))
+    return OutputAnswer(shape, dtype, allowed, truth, kinds, depends=None if depends is None else as_rows(depends))

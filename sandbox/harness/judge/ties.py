@@ -20,9 +20,9 @@ def names_equal_elements(answer: Answer, index: int, have: Tensor, got: Sequence
     each once.
     """
     want = answer.outputs[index].truth.reshape(have.shape)
-    if have.dtype.is_floating_point or have.dtype is torch.bool or not answer.indices:
+    if have.dtype.is_floating_point or have.dtype is torch.bool or not answer.inputs:
         return False
-    for source, axis, keeps in _lookups(answer.indices, have):
+    for source, axis, keeps in _lookups(answer.inputs, have):
         mine, theirs = (have, want) if keeps else (have.unsqueeze(axis), want.unsqueeze(axis))
         size = source.shape[axis]
         if not _in_range(theirs, size) or not _in_range(mine, size) or not _is_selection(source, axis, theirs):
