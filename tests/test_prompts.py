@@ -129,6 +129,22 @@ def test_a_missing_name_fails() -> None:
         prompts.render("no_such_message")
 
 
+def forecast_prompt(evidence: list[str]) -> str:
+    return prompts.render(
+        "forecast",
+        problem_name="p",
+        reference=REFERENCE,
+        timed_workload="full",
+        workloads=["`full`: (x float32[4]) -> (x float32[4])"],
+        device=["NVIDIA H200"],
+        baseline="eager, 0.05 ms",
+        known=[],
+        candidate="x = 1",
+        evidence=evidence,
+        bins_text=prompts.render("speedup_bins", bins=[bins.label(i) for i in range(bins.COUNT)]),
+    )
+
+
 def test_every_message_renders_without_leftovers() -> None:
     texts = [
         prompts.render("propose_system"),
@@ -137,6 +153,9 @@ def test_every_message_renders_without_leftovers() -> None:
         prompts.render("repair", problem="p", snippet="s", source="x = 1"),
         prompts.render("more_room", reason="it was empty"),
         prompts.render("speedup_bins", bins=[bins.label(i) for i in range(bins.COUNT)]),
+        prompts.render("forecast_system"),
+        forecast_prompt(evidence=["matmul: 168 registers, 0 spills"]),
+        forecast_prompt(evidence=[]),
     ]
     for text in texts:
         assert "{{" not in text and "{%" not in text and "\n\n\n" not in text
