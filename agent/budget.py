@@ -60,6 +60,10 @@ class Limits:
         value: float | None = getattr(self, meter)
         return value
 
+    def as_dict(self) -> dict[str, float | None]:
+        """By meter."""
+        return {meter: self.of(meter) for meter in METERS}
+
     @property
     def any(self) -> bool:
         """Whether there is a limit at all."""

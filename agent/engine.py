@@ -142,7 +142,8 @@ class Engine:
         """Take the log up: charge what was lost with the last process, and put the services together."""
         resumed = log.state.sessions > 0
         start = [self.request.start.source] if self.request.start else []
-        log.append(SessionOpened(number=log.state.sessions + 1, resumed=resumed), start)
+        limits = self.request.limits.as_dict()
+        log.append(SessionOpened(number=log.state.sessions + 1, resumed=resumed, limits=limits), start)
         for candidate in list(log.state.candidates.values()):
             if candidate.in_flight_gpu_s is not None:
                 why = "its evaluation was cut off when the process ended"

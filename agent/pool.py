@@ -38,10 +38,12 @@ class ProposalPool:
         self._arrived: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._ready: dict[int, Outcome] = {}
         self._asked: set[int] = set()
+        self._woken = False
 
     @property
     def in_flight(self) -> int:
-        """Questions without an answer, as far as the caller has looked."""
+        """Questions without an answer."""
+        self._collect()
         return len(self._asked) - len(self._ready)
 
     @property
@@ -68,16 +70,14 @@ class ProposalPool:
     def take(self, timeout_s: float | None) -> Outcome | None:
         """The next answer; None after ``timeout_s`` seconds, on :meth:`wake`, or if nothing was asked."""
         self._collect()
-        if not self._ready and self._asked:
+        if not self._ready and self._asked and not self._woken:
             try:
-                arrived = self._arrived.get(timeout=timeout_s)
+                self._take_in(self._arrived.get(timeout=timeout_s))
             except queue.Empty:
                 return None
-            if arrived is None:
-                return None
-            self._ready[arrived.index] = arrived
             self._collect()
-        if not self._ready:
+        if self._woken or not self._ready:
+            self._woken = False
             return None
         index = min(self._ready)
         self._asked.discard(index)
@@ -88,11 +88,9 @@ class ProposalPool:
         end = time.monotonic() + timeout_s
         while self.in_flight and (left := end - time.monotonic()) > 0:
             try:
-                arrived = self._arrived.get(timeout=left)
+                self._take_in(self._arrived.get(timeout=left))
             except queue.Empty:
                 break
-            if arrived is not None:
-                self._ready[arrived.index] = arrived
         return not self.in_flight
 
     def wake(self) -> None:
@@ -102,11 +100,15 @@ class ProposalPool:
     def _collect(self) -> None:
         while True:
             try:
-                arrived = self._arrived.get_nowait()
+                self._take_in(self._arrived.get_nowait())
             except queue.Empty:
                 return
-            if arrived is not None:
-                self._ready[arrived.index] = arrived
+
+    def _take_in(self, arrived: Outcome | None) -> None:
+        if arrived is None:
+            self._woken = True
+        else:
+            self._ready[arrived.index] = arrived
 
 
 def _answer(index: int, ask: Ask) -> Outcome:

@@ -69,7 +69,7 @@ class OptimizeRequest:
             "language": settings.language,
             "strategy": settings.strategy,
             "in_flight": settings.in_flight,
-            "limits": {meter: self.limits.of(meter) for meter in ("evals", "gpu_seconds", "tokens", "usd", "minutes")},
+            "limits": self.limits.as_dict(),
             "target_speedup": self.target_speedup,
             "patience": self.patience,
             "options": self.options.model_dump(mode="json"),

@@ -50,7 +50,7 @@ class Run:
 
     def __init__(self, url: str, folder: Path, in_flight: int = 1, evals: int = 12, **environment: str) -> None:
         self.environment = {**os.environ, "OPENAI_BASE_URL": url, "TILECAST_HOME": str(folder), **environment}
-        self.environment["PYTHONPATH"] = str(HERE)
+        self.environment["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
         self.folder, self.in_flight, self.evals = folder, in_flight, evals
         self.process: subprocess.Popen[str] | None = None
 

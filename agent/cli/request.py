@@ -70,8 +70,8 @@ def _resumed(
         start = _recorded_start(log) if kernel is None else load_candidate(kernel)
     finally:
         record.close()
-    kept = log.header.settings
-    budget = {f"max_{meter}": limit for meter, limit in kept["limits"].items() if limit is not None}
+    kept, limits_then = log.header.settings, log.state.limits or log.header.settings["limits"]
+    budget = {f"max_{meter}": limit for meter, limit in limits_then.items() if limit is not None}
     for whole in ("max_evals", "max_tokens"):
         if whole in budget:
             budget[whole] = int(budget[whole])
@@ -79,7 +79,7 @@ def _resumed(
     given = {name: value for name, value in flags.items() if value is not None}
     settings = resolve({**base, **given})
     options = EvaluationOptions.model_validate(kept["options"])
-    changed = {key: given[key] for key in ("timeout_s", "pure", "require_sandbox") if key in given}
+    changed: dict[str, Any] = {key: given[key] for key in ("timeout_s", "pure", "require_sandbox") if key in given}
     request = OptimizeRequest(
         problem=load_problem(problem or log.header.problem_path),
         start=start,

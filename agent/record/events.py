@@ -24,6 +24,8 @@ class SessionOpened(Document):
     kind: Literal["session"] = "session"
     number: int
     resumed: bool = False
+    limits: dict[str, float | None] = {}
+    """Of this session: a run that is taken up may be given more."""
 
 
 class PreflightDone(Document):

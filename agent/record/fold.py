@@ -80,6 +80,7 @@ class RunState:
     seq: int = 0
     elapsed_s: float = 0.0
     sessions: int = 0
+    limits: dict[str, float | None] = field(default_factory=dict)
     preflight: PreflightDone | None = None
     baselines: BaselinesDone | None = None
     spent: Amount = field(default_factory=Amount)
@@ -146,7 +147,7 @@ def amount_of(usage: Usage) -> Amount:
 
 
 def _session(state: RunState, event: SessionOpened, seq: int) -> None:
-    state.sessions = event.number
+    state.sessions, state.limits = event.number, event.limits
 
 
 def _preflight(state: RunState, event: PreflightDone, seq: int) -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Engine, create_engine, event, insert, select, update
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -226,7 +227,12 @@ class RunLog:
 
 
 def _stored(row: Any) -> Stored:
-    body = EVENTS.validate_python(json.loads(row.body))
+    try:
+        body = EVENTS.validate_python(json.loads(row.body))
+    except ValidationError as error:
+        raise EnvironmentFailure(
+            f"event {row.seq} of run {row.run_id} was written by another version of tilecast: {_short(error)}"
+        ) from error
     return Stored(seq=row.seq, elapsed_s=row.elapsed_s, at=row.at, event=body)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilecast.agent.budget import METERS
 from tilecast.agent.record.fold import CandidateState
 from tilecast.agent.record.store import RunLog
 from tilecast.agent.report.honesty import Honesty, honesty
@@ -124,15 +125,13 @@ def build_report(log: RunLog) -> RunReport:
 
 def ledger_of(log: RunLog) -> LedgerDocument:
     """Spent and limits as the record has them."""
-    spent, limits = log.state.spent, log.header.settings.get("limits", {})
-    values = {
-        meter: Meter(spent=spent.of(meter), limit=limits.get(meter))
-        for meter in ("evals", "gpu_seconds", "tokens", "usd")
-    }  # type: ignore[arg-type]
-    return LedgerDocument(**values, minutes=Meter(spent=log.state.elapsed_s / 60, limit=limits.get("minutes")))
+    spent, limits = log.state.spent, log.state.limits
+    values = {meter: Meter(spent=spent.of(meter), limit=limits.get(meter)) for meter in METERS}
+    values["minutes"] = Meter(spent=log.state.elapsed_s / 60, limit=limits.get("minutes"))
+    return LedgerDocument(**values)
 
 
-def _candidate(log: RunLog, state: CandidateState, by_sha256: dict[str | None, int]) -> CandidateReport:
+def _candidate(log: RunLog, state: CandidateState, by_sha256: dict[str, int]) -> CandidateReport:
     proposed, chosen, judged = state.proposed, state.chosen, state.judged
     assert proposed is not None
     source = log.record.text(proposed.source_sha256) if proposed.source_sha256 else None

@@ -69,7 +69,8 @@ class RecordedProposer:
     def _proposal(self, key: str) -> Proposal:
         self._given.add(key)
         candidate = self._candidates[key]
-        return Proposal(candidate=candidate, origin="replay", note=f"recorded as {candidate.name}")
+        note = ", ".join(f"{key} {value}" for key, value in (candidate.config or {}).items())
+        return Proposal(candidate=candidate, origin="replay", note=note)
 
     def _next(self, request: ProposalRequest, context: ProposalContext) -> str | None:
         order, taken = self._order(request.seed), self._taken(context)
