@@ -5,7 +5,7 @@ and allocations on ``cuda`` made on the CPU instead. Only ever installed in the 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -103,32 +103,50 @@ def _to(self: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
 _plain_to = torch.Tensor.to
 
 
-@contextmanager
-def _nothing(*_: Any, **__: Any) -> Any:
+def _empty_context(*_: Any, **__: Any) -> Iterator[None]:
     yield
 
 
-def _no_graphs(*_: Any, **__: Any) -> Any:
-    raise Unsupported("torch.cuda.CUDAGraph")
+def _refused(feature: str) -> Callable[..., Any]:
+    def call(*_: Any, **__: Any) -> Any:
+        raise Unsupported(feature)
+
+    return call
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    """A function of its own (torch's compiler keys its rules by object) that gives one value for any arguments."""
+
+    def call(*_: Any, **__: Any) -> Any:
+        return value
+
+    return call
+
+
+_ANSWERS: dict[str, Any] = {
+    "is_available": True, "device_count": 1, "current_device": 0, "init": None, "is_initialized": True, "_lazy_init": None,
+    "set_device": None, "synchronize": None, "empty_cache": None, "ipc_collect": None, "get_device_properties": PROPERTIES,
+    "get_device_capability": (9, 0), "get_device_name": PROPERTIES.name, "is_bf16_supported": True, "set_stream": None,
+    "is_current_stream_capturing": False, "memory_allocated": 0, "max_memory_allocated": 0, "memory_reserved": 0,
+    "reset_peak_memory_stats": None, "mem_get_info": (PROPERTIES.total_memory, PROPERTIES.total_memory),
+    "get_arch_list": ["sm_90"],
+}  # fmt: skip
 
 
 def _module_members() -> dict[str, Any]:
     """Attributes of ``torch.cuda`` that are replaced."""
     stream = _Stream()
+    members = {name: _answer(value) for name, value in _ANSWERS.items()}
+    members |= {name: _answer(stream) for name in ("current_stream", "default_stream")}
+    members |= {name: contextmanager(_empty_context) for name in ("stream", "device", "device_of")}
+    members |= {"Stream": _Stream, "ExternalStream": _Stream, "Event": _Event}
+    members |= {name: _refused(f"torch.cuda.{name}") for name in ("CUDAGraph", "graph", "make_graphed_callables")}
+    return members
 
-    nothing = lambda *_, **__: None  # noqa: E731
-    return {
-        "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0, "init": nothing,
-        "is_initialized": lambda: True, "_lazy_init": nothing, "set_device": nothing, "synchronize": nothing,
-        "empty_cache": nothing, "ipc_collect": nothing, "get_device_properties": lambda *_: PROPERTIES,
-        "get_device_capability": lambda *_: (9, 0), "get_device_name": lambda *_: PROPERTIES.name,
-        "is_bf16_supported": lambda *_, **__: True, "current_stream": lambda *_: stream, "default_stream": lambda *_: stream,
-        "set_stream": nothing, "stream": _nothing, "device": _nothing, "device_of": _nothing, "Stream": _Stream,
-        "ExternalStream": _Stream, "Event": _Event, "CUDAGraph": _no_graphs, "graph": _no_graphs,
-        "make_graphed_callables": _no_graphs, "is_current_stream_capturing": lambda: False, "memory_allocated": zero,
-        "max_memory_allocated": zero, "memory_reserved": zero, "reset_peak_memory_stats": nothing,
-        "mem_get_info": lambda *_: (PROPERTIES.total_memory, PROPERTIES.total_memory), "get_arch_list": lambda: ["sm_90"],
-    }  # fmt: skip
+
+def _eager(model: Any = None, **_: Any) -> Any:
+    """``torch.compile`` without compiling: the same values, and nothing that needs a compiler."""
+    return (lambda function: function) if model is None else model
 
 
 def install() -> None:
@@ -150,3 +168,4 @@ def install() -> None:
     }
     for name, member in members.items():
         setattr(torch.Tensor, name, member)
+    torch.compile = _eager

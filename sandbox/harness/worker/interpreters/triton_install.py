@@ -9,7 +9,16 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter as _interpreter
 
-from . import triton_asm, triton_host, triton_launch, triton_memory, triton_ops, triton_reduce, triton_rewrite
+from . import (
+    triton_asm,
+    triton_fast,
+    triton_host,
+    triton_launch,
+    triton_memory,
+    triton_ops,
+    triton_reduce,
+    triton_rewrite,
+)
 from .errors import Unsupported
 
 
@@ -99,6 +108,7 @@ def prepare() -> None:
     _interpreter._patch_lang = lambda fn: _NoScope()
     _interpreter.InterpretedFunction.run = triton_launch.run_kernel
     _interpreter.InterpretedFunction.__call__ = triton_launch.call_device_function
+    triton_fast.install()
     triton_host.install()
     for member in vars(tl.standard).values():
         if isinstance(member, _interpreter.InterpretedFunction):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,12 +19,12 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .errors import LaunchError, OutOfBounds, Unsupported
 from .memory import Memory, Region, region_of
+from .scheduling import Index, Scheduler
 from .triton_memory import state
 from .triton_rewrite import rewrite
 
 TensorHandle = _interpreter.TensorHandle
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)
-_NESTED_PROGRAMS = 40
 _rewritten: dict[Any, Any] = {}
 
 
@@ -148,7 +147,6 @@ class Launch:
         keywords = {k: v for k, v in keywords.items() if k in signature.parameters}
         bound = signature.bind(*arguments, **keywords)
         bound.apply_defaults()
-        self.program = (0, 0, 0)
         self.grid = self._extent(grid, dict(bound.arguments))
         converter = _Arguments()
         self.values: dict[str, Any] = {}
@@ -158,7 +156,7 @@ class Launch:
             else:
                 self.values[name] = converter.convert(name, item)
         self.memory = Memory(self.where, converter.regions)
-        self.depth = 0
+        self.scheduler = Scheduler(self.grid, self._run_one)
 
     def _extent(self, grid: Any, values: dict[str, Any]) -> tuple[int, int, int]:
         shape = grid(values) if callable(grid) else grid
@@ -173,7 +171,7 @@ class Launch:
 
     def where(self) -> str:
         """Kernel and program, for messages."""
-        return f"kernel {self.name}, program {self.program}"
+        return f"kernel {self.name}, program {self.scheduler.program}"
 
     def run(self) -> None:
         """Run all programs.
@@ -183,42 +181,28 @@ class Launch:
             Unsupported: for what this interpreter lacks.
         """
         builder = _interpreter.interpreter_builder
-        saved = state.memory, state.run_pending
-        state.memory, state.run_pending = self.memory, self._run_next
-        self._pending: Iterator[tuple[int, int, int]] = (
-            (x, y, z) for z, y, x in product(*(range(n) for n in reversed(self.grid)))
-        )
+        saved = state.memory, state.scheduler
+        state.memory, state.scheduler = self.memory, self.scheduler
         builder.set_grid_dim(*self.grid)
         try:
             with np.errstate(all="ignore"):
-                while self._run_next():
-                    pass
+                self.scheduler.run_all()
         except (OutOfBounds, Unsupported):
             raise
         except Exception as error:
             error.add_note(f"in {self.where()}")
             raise
         finally:
-            state.memory, state.run_pending = saved
+            state.memory, state.scheduler = saved
 
-    def _run_next(self) -> bool:
-        if self.depth >= _NESTED_PROGRAMS:
-            return False
-        program = next(self._pending, None)
-        if program is None:
-            return False
+    def _run_one(self, program: Index) -> None:
         builder = _interpreter.interpreter_builder
-        outer, self.program = self.program, program
+        outer = getattr(builder, "grid_idx", None)
         builder.grid_idx = program
-        self.depth += 1
         try:
             self.function(**self.values)
         finally:
-            self.depth -= 1
-            if self.depth:
-                self.program = outer
-                builder.grid_idx = outer
-        return True
+            builder.grid_idx = outer
 
 
 class CompiledStandIn:

@@ -1,8 +1,4 @@
-"""Loads, stores, atomics, block pointers and tensor descriptors of Triton's interpreter, bounds-checked.
-
-Programs run one after another. A program that waits for another one (a lock, a counter, a flag) would wait for ever,
-so a scalar read that keeps returning the same value lets a pending program run in between.
-"""
+"""Loads, stores, atomics, block pointers and tensor descriptors of Triton's interpreter, bounds-checked."""
 
 from __future__ import annotations
 
@@ -18,12 +14,11 @@ from triton.runtime import interpreter as _interpreter
 
 from . import numerics, triton_ops
 from .memory import Memory
+from .scheduling import Scheduler
 
 Array = npt.NDArray[Any]
 Handle = Any
 TensorHandle = _interpreter.TensorHandle
-
-_POLLS_BEFORE_YIELD = 64
 
 
 @dataclass
@@ -31,23 +26,12 @@ class State:
     """What the running launch needs to know."""
 
     memory: Memory = field(default_factory=Memory)
-    run_pending: Callable[[], bool] = lambda: False
-    """Runs one program that has not started yet; False where there is none."""
-    last_poll: tuple[int, int] = (0, 0)
-    polls: int = 0
+    scheduler: Scheduler | None = None
 
     def polled(self, addresses: Array, value: Array) -> None:
-        """Note a scalar read; after many equal ones let another program run."""
-        if addresses.size != 1:
-            return
-        seen = (int(addresses[0]), hash(value.tobytes()))
-        if seen != self.last_poll:
-            self.last_poll, self.polls = seen, 0
-            return
-        self.polls += 1
-        if self.polls >= _POLLS_BEFORE_YIELD:
-            self.polls = 0
-            self.run_pending()
+        """Note a scalar read; after many equal ones another program runs."""
+        if addresses.size == 1 and self.scheduler is not None:
+            self.scheduler.polled(int(addresses[0]), value.tobytes())
 
 
 state = State()

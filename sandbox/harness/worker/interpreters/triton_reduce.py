@@ -14,7 +14,7 @@ import numpy.typing as npt
 import triton.language as tl
 from triton.runtime import interpreter as _interpreter
 
-from . import numerics, triton_ops
+from . import folding, numerics, triton_ops
 
 Array = npt.NDArray[Any]
 Tensor = Any
@@ -70,17 +70,6 @@ def _combiner(combine: Any, dtypes: list[Any]) -> Callable[[tuple[Array, ...], t
     return quick
 
 
-def _fold(columns: tuple[Array, ...], step: Callable[..., tuple[Array, ...]]) -> tuple[Array, ...]:
-    """Combine neighbours along axis 0 until one is left; the order of elements is kept."""
-    while columns[0].shape[0] > 1:
-        size = columns[0].shape[0]
-        paired = step(tuple(c[0 : size - 1 : 2] for c in columns), tuple(c[1:size:2] for c in columns))
-        if size % 2:
-            paired = tuple(np.concatenate([p, c[-1:]]) for p, c in zip(paired, columns, strict=True))
-        columns = paired
-    return columns
-
-
 def _quick_index(columns: tuple[Array, ...], combine: Any, dtypes: list[Any]) -> tuple[Array, ...] | None:
     """argmax and argmin with plain positions and no NaN, by numpy."""
     standard = tl.standard
@@ -109,7 +98,7 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, **_: 
         raise ValueError(f"axis {axis} is out of range for a tensor with {rank} dimensions")
     dtypes = [t.dtype for t in tensors]
     columns = tuple(np.moveaxis(a, 0 if axis is None else axis, 0) for a in arrays)
-    folded = _quick_index(columns, combine_fn, dtypes) or _fold(columns, _combiner(combine_fn, dtypes))
+    folded = _quick_index(columns, combine_fn, dtypes) or folding.fold(columns, _combiner(combine_fn, dtypes))
     out = []
     for column, dtype in zip(folded, dtypes, strict=True):
         value = np.asarray(column[0])
@@ -120,21 +109,13 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, **_: 
 
 
 def scan(input: Any, axis: Any, combine_fn: Any, reverse: Any = False, **_: Any) -> Any:
-    """``tl.associative_scan`` of one tensor or a tuple of them, in log2(n) steps (Hillis and Steele)."""
+    """``tl.associative_scan`` of one tensor or a tuple of them."""
     many = not isinstance(input, tl.core.tensor)
     tensors = list(input) if many else [input]
     axis, reverse = (getattr(v, "value", v) for v in (axis, reverse))
     dtypes = [t.dtype for t in tensors]
     columns = tuple(np.moveaxis(t.handle.data, axis, 0) for t in tensors)
-    if reverse:
-        columns = tuple(c[::-1] for c in columns)
-    step, distance = _combiner(combine_fn, dtypes), 1
-    while distance < columns[0].shape[0]:
-        later = step(tuple(c[:-distance] for c in columns), tuple(c[distance:] for c in columns))
-        columns = tuple(np.concatenate([c[:distance], part]) for c, part in zip(columns, later, strict=True))
-        distance *= 2
-    if reverse:
-        columns = tuple(c[::-1] for c in columns)
+    columns = folding.scan(columns, _combiner(combine_fn, dtypes), bool(reverse))
     out = [tensor_of(np.ascontiguousarray(np.moveaxis(c, 0, axis)), t) for c, t in zip(columns, dtypes, strict=True)]
     return tuple(out) if many else out[0]
 

@@ -1,0 +1,357 @@
+"""Operations of the cuTile stand-in that make, reshape, reduce and multiply tiles."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import folding, numerics
+from ..errors import Unsupported
+from . import types as ct
+from .tile import (
+    ARITHMETIC,
+    UNARY,
+    Tile,
+    absolute,
+    as_tile,
+    binary,
+    bitwise_not,
+    common,
+    narrowed,
+    negative,
+    unary,
+    wide,
+)
+
+Buffer = npt.NDArray[Any]
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in shape) if isinstance(shape, tuple | list) else (int(shape),)
+
+
+def _check_power_of_two(shape: tuple[int, ...]) -> None:
+    for extent in shape:
+        if extent < 1 or extent & (extent - 1):
+            raise ct.TileTypeError(f"each dimension of a tile must be a power of two, not {extent} in shape {shape}")
+
+
+def full(shape: Any, fill_value: Any, dtype: ct.DType) -> Tile:
+    extent = _shape(shape)
+    _check_power_of_two(extent)
+    value = as_tile(fill_value).astype(dtype).buffer
+    return Tile(np.broadcast_to(value, extent), dtype)
+
+
+def zeros(shape: Any, dtype: ct.DType) -> Tile:
+    return full(shape, 0, dtype)
+
+
+def ones(shape: Any, dtype: ct.DType) -> Tile:
+    return full(shape, 1, dtype)
+
+
+def arange(size: int, /, *, dtype: ct.DType, start: Any = 0, step: Any = 1) -> Tile:
+    _check_power_of_two((int(size),))
+    first, stride = as_tile(start).values(), as_tile(step).values()
+    return Tile(narrowed(first + stride * np.arange(int(size), dtype=np.int64), dtype), dtype)
+
+
+def astile(value: Any, /, *, dtype: ct.DType) -> Tile:
+    def leaves(item: Any) -> Any:
+        return [leaves(part) for part in item] if isinstance(item, tuple | list) else as_tile(item).values().item()
+
+    return Tile(narrowed(np.asarray(leaves(value)), dtype), dtype)
+
+
+def astype(x: Any, dtype: ct.DType, /, *, rounding_mode: Any = None) -> Tile:
+    return as_tile(x).astype(dtype, rounding_mode=rounding_mode)
+
+
+def bitcast(x: Any, /, dtype: ct.DType) -> Tile:
+    tile = as_tile(x)
+    if dtype.bitwidth != tile.dtype.bitwidth or not dtype.form:
+        raise ct.TileTypeError(f"bitcast from {tile.dtype} to {dtype}: the widths differ")
+    return Tile(np.ascontiguousarray(tile.buffer).reshape(tile.shape).view(numerics.storage(dtype.form)), dtype)
+
+
+def pack_to_bytes(x: Any, /) -> Tile:
+    return Tile(np.ascontiguousarray(as_tile(x).buffer).reshape(-1).view(np.uint8), ct.uint8)
+
+
+def unpack_from_bytes(x: Any, /, dtype: ct.DType) -> Tile:
+    return Tile(np.ascontiguousarray(as_tile(x).buffer).view(numerics.storage(dtype.form)), dtype)
+
+
+def reshape(x: Any, /, shape: Any) -> Tile:
+    return as_tile(x).reshape(_shape(shape))
+
+
+def permute(x: Any, /, axes: Any) -> Tile:
+    return as_tile(x).permute(_shape(axes))
+
+
+def transpose(x: Any, /, axis0: int | None = None, axis1: int | None = None) -> Tile:
+    return as_tile(x).transpose(axis0, axis1)
+
+
+def expand_dims(x: Any, /, axis: int) -> Tile:
+    tile = as_tile(x)
+    return Tile(np.expand_dims(tile.buffer, axis), tile.dtype)
+
+
+def broadcast_to(x: Any, /, shape: Any) -> Tile:
+    tile = as_tile(x)
+    return Tile(np.broadcast_to(tile.buffer, _shape(shape)), tile.dtype)
+
+
+def cat(tiles: Any, /, axis: int) -> Tile:
+    parts = [as_tile(t) for t in tiles]
+    return Tile(np.concatenate([p.buffer for p in parts], axis=axis), parts[0].dtype)
+
+
+def _box(index: Any, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    numbers = index if isinstance(index, tuple | list) else (index,)
+    return tuple(slice(int(i) * n, (int(i) + 1) * n) for i, n in zip(numbers, shape, strict=True))
+
+
+def extract(x: Any, /, index: Any, shape: Any) -> Tile:
+    tile = as_tile(x)
+    return Tile(tile.buffer[_box(index, _shape(shape))], tile.dtype)
+
+
+def insert(x: Any, /, index: Any, value: Any) -> Tile:
+    tile, part = as_tile(x), as_tile(value).astype(as_tile(x).dtype)
+    out = tile.buffer.copy()
+    piece = part.buffer if part.ndim else part.buffer.reshape((1,) * tile.ndim)
+    out[_box(index, piece.shape)] = piece
+    return Tile(out, tile.dtype)
+
+
+def where(cond: Any, x: Any, y: Any, /) -> Tile:
+    left, right, dtype = common(x, y) if not _both_constants(x, y) else common(as_tile(x), as_tile(y))
+    return Tile(narrowed(np.where(as_tile(cond).values() != 0, left, right), dtype), dtype)
+
+
+def _both_constants(x: Any, y: Any) -> bool:
+    return type(x) in (bool, int, float) and type(y) in (bool, int, float)
+
+
+def _product(x: Tile, y: Tile) -> Buffer:
+    """x @ y, accumulated in float32 (exactly for integers, in float64 for float64)."""
+    left, right = x.values(), y.values()
+    if left.dtype.kind in "iu":
+        return np.matmul(left.astype(np.float64), right.astype(np.float64))
+    if left.dtype != np.float64:
+        left, right = left.astype(np.float32), right.astype(np.float32)
+    return np.asarray(np.matmul(left, right))
+
+
+def mma(x: Tile, y: Tile, /, acc: Tile, *, use_fast_acc: bool = False) -> Tile:
+    """``x @ y + acc`` in the accumulator's dtype.
+
+    Raises:
+        TileTypeError: for operands of different dtypes.
+    """
+    eight = (ct.int8, ct.uint8)
+    if x.dtype is not y.dtype and not (x.dtype in eight and y.dtype in eight):
+        raise ct.TileTypeError(f"x and y must have the same dtype unless they are int8/uint8, got {x.dtype} {y.dtype}")
+    total = _product(x, y) + acc.values()
+    return Tile(narrowed(total, acc.dtype), acc.dtype)
+
+
+def matmul(x: Any, y: Any, /) -> Tile:
+    left, right = as_tile(x), as_tile(y)
+    dtype = left.dtype if left.dtype is right.dtype else ct.promote(left.dtype, right.dtype)
+    result = {ct.tfloat32: ct.float32, ct.float8_e4m3fn: ct.float16, ct.float8_e5m2: ct.float16}.get(dtype, dtype)
+    result = ct.int32 if dtype in (ct.int8, ct.uint8) else result
+    return Tile(narrowed(_product(left.astype(dtype), right.astype(dtype)), result), result)
+
+
+def mma_scaled(*_: Any, **__: Any) -> Any:
+    raise Unsupported("cuda.tile.mma_scaled")
+
+
+def _axes(axis: Any, rank: int) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(rank))
+    return tuple(int(a) % rank for a in (axis if isinstance(axis, tuple | list) else (axis,)))
+
+
+def _stepper(name: str, dtype: ct.DType) -> folding.Step:
+    operation = ARITHMETIC[name]
+
+    def step(left: folding.Columns, right: folding.Columns) -> folding.Columns:
+        return (narrowed(operation(wide(left[0], dtype), wide(right[0], dtype)), dtype),)
+
+    return step
+
+
+def _fold_axes(x: Any, axis: Any, keepdims: bool, name: str) -> Tile:
+    tile = as_tile(x)
+    axes = _axes(axis, tile.ndim)
+    rest = tuple(a for a in range(tile.ndim) if a not in axes)
+    count = int(np.prod([tile.shape[a] for a in axes], dtype=np.int64))
+    column = tile.buffer.transpose((*axes, *rest)).reshape((count, *(tile.shape[a] for a in rest)))
+    out = folding.fold((column,), _stepper(name, tile.dtype))[0][0]
+    kept = tuple(1 if a in axes else n for a, n in enumerate(tile.shape))
+    return Tile(out.reshape(kept) if keepdims else out, tile.dtype)
+
+
+def sum(x: Any, /, axis: Any = None, *, keepdims: bool = False, **_: Any) -> Tile:
+    return _fold_axes(x, axis, keepdims, "add")
+
+
+def prod(x: Any, /, axis: Any = None, *, keepdims: bool = False, **_: Any) -> Tile:
+    return _fold_axes(x, axis, keepdims, "mul")
+
+
+def max(x: Any, /, axis: Any = None, *, keepdims: bool = False, propagate_nan: bool = False, **_: Any) -> Tile:
+    return _fold_axes(x, axis, keepdims, "max_nan" if propagate_nan else "max")
+
+
+def min(x: Any, /, axis: Any = None, *, keepdims: bool = False, propagate_nan: bool = False, **_: Any) -> Tile:
+    return _fold_axes(x, axis, keepdims, "min_nan" if propagate_nan else "min")
+
+
+def _arg(x: Any, axis: Any, keepdims: bool, function: Callable[..., Any]) -> Tile:
+    tile = as_tile(x)
+    values = tile.values()
+    out = function(
+        values.reshape(-1) if axis is None else values, axis=0 if axis is None else int(axis), keepdims=keepdims
+    )
+    if axis is None and keepdims:
+        out = np.asarray(out).reshape((1,) * tile.ndim)
+    return Tile(np.asarray(out).astype(np.int32), ct.int32)
+
+
+def argmax(x: Any, /, axis: Any = None, *, keepdims: bool = False, **_: Any) -> Tile:
+    return _arg(x, axis, keepdims, np.argmax)
+
+
+def argmin(x: Any, /, axis: Any = None, *, keepdims: bool = False, **_: Any) -> Tile:
+    return _arg(x, axis, keepdims, np.argmin)
+
+
+def _custom(x: Any, axis: int, func: Callable[..., Any]) -> tuple[list[Tile], folding.Columns, folding.Step]:
+    """Operands, columns and step of a reduction with the kernel's own function, called on whole tiles."""
+    tiles = [as_tile(t) for t in (x if isinstance(x, tuple | list) else (x,))]
+    shape = np.broadcast_shapes(*(t.shape for t in tiles))
+    columns = tuple(np.moveaxis(np.broadcast_to(t.buffer, shape), int(axis), 0) for t in tiles)
+
+    def step(left: folding.Columns, right: folding.Columns) -> folding.Columns:
+        arguments = [Tile(part, t.dtype) for side in (left, right) for part, t in zip(side, tiles, strict=True)]
+        out = func(*arguments)
+        many = out if isinstance(out, tuple | list) else (out,)
+        return tuple(
+            np.broadcast_to(as_tile(o).astype(t.dtype).buffer, left[0].shape) for o, t in zip(many, tiles, strict=True)
+        )
+
+    return tiles, columns, step
+
+
+def reduce(x: Any, /, axis: int, func: Callable[..., Any], identity: Any, *, keepdims: bool = False) -> Any:
+    tiles, columns, step = _custom(x, axis, func)
+    folded = folding.fold(columns, step)
+    out = [
+        Tile(np.moveaxis(c, 0, int(axis)) if keepdims else c[0], t.dtype) for c, t in zip(folded, tiles, strict=True)
+    ]
+    return tuple(out) if isinstance(x, tuple | list) else out[0]
+
+
+def scan(x: Any, /, axis: int, func: Callable[..., Any], identity: Any, *, reverse: bool = False) -> Any:
+    tiles, columns, step = _custom(x, axis, func)
+    scanned = folding.scan(columns, step, bool(reverse))
+    out = [Tile(np.moveaxis(c, 0, int(axis)), t.dtype) for c, t in zip(scanned, tiles, strict=True)]
+    return tuple(out) if isinstance(x, tuple | list) else out[0]
+
+
+def _cumulative(x: Any, axis: int, reverse: bool, name: str) -> Tile:
+    tile = as_tile(x)
+    columns = (np.moveaxis(tile.buffer, int(axis), 0),)
+    return Tile(
+        np.moveaxis(folding.scan(columns, _stepper(name, tile.dtype), bool(reverse))[0], 0, int(axis)), tile.dtype
+    )
+
+
+def cumsum(x: Any, /, axis: int = 0, *, reverse: bool = False, **_: Any) -> Tile:
+    return _cumulative(x, axis, reverse, "add")
+
+
+def cumprod(x: Any, /, axis: int = 0, *, reverse: bool = False, **_: Any) -> Tile:
+    return _cumulative(x, axis, reverse, "mul")
+
+
+def minimum(x: Any, y: Any, /, *, propagate_nan: bool = False, **_: Any) -> Any:
+    return binary("min_nan" if propagate_nan else "min", x, y)
+
+
+def maximum(x: Any, y: Any, /, *, propagate_nan: bool = False, **_: Any) -> Any:
+    return binary("max_nan" if propagate_nan else "max", x, y)
+
+
+def cdiv(x: Any, y: Any, /) -> Any:
+    return -((-x) // y)
+
+
+def isnan(x: Any, /) -> Tile:
+    return Tile(np.isnan(as_tile(x).values()), ct.bool_)
+
+
+def divmod(x: Any, y: Any, /) -> tuple[Any, Any]:
+    return binary("floordiv", x, y), binary("mod", x, y)
+
+
+def _two(name: str) -> Callable[..., Any]:
+    return lambda x, y, /, **_: binary(name, x, y)
+
+
+def _one(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda x, /, **_: unary(function, x)
+
+
+def kernel_min(*items: Any, **keywords: Any) -> Any:
+    """``min`` as kernels spell it: elementwise where a tile is among two operands."""
+    return (
+        minimum(*items)
+        if len(items) == 2 and any(isinstance(i, Tile) for i in items)
+        else builtins.min(*items, **keywords)
+    )
+
+
+def kernel_max(*items: Any, **keywords: Any) -> Any:
+    """``max`` as kernels spell it."""
+    return (
+        maximum(*items)
+        if len(items) == 2 and any(isinstance(i, Tile) for i in items)
+        else builtins.max(*items, **keywords)
+    )
+
+
+def names() -> dict[str, Any]:
+    """The operations by their public names."""
+    aliases = {
+        "add": "add", "sub": "sub", "mul": "mul", "truediv": "truediv", "floordiv": "floordiv", "mod": "mod", "pow": "pow",
+        "atan2": "atan2", "bitwise_and": "and", "bitwise_or": "or", "bitwise_xor": "xor", "bitwise_lshift": "lshift",
+        "bitwise_rshift": "rshift", "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le",
+        "equal": "eq", "not_equal": "ne",
+    }  # fmt: skip
+    plain = (
+        full, zeros, ones, arange, astile, astype, bitcast, pack_to_bytes, unpack_from_bytes, reshape, permute, transpose,
+        expand_dims, broadcast_to, cat, extract, insert, where, mma, matmul, mma_scaled, sum, prod, max, min, argmax, argmin,
+        reduce, scan, cumsum, cumprod, minimum, maximum, cdiv, isnan, divmod, negative, bitwise_not,
+    )  # fmt: skip
+    return {
+        **{name: _two(operation) for name, operation in aliases.items()},
+        **{name: _one(function) for name, function in UNARY.items()},
+        **{function.__name__: function for function in plain},
+        "abs": absolute,
+    }
+
+
+Tile.__matmul__ = matmul  # type: ignore[attr-defined]
+Tile.__rmatmul__ = lambda self, other: matmul(other, self)  # type: ignore[attr-defined]
