@@ -119,8 +119,8 @@ class EvidenceCollector:
         self,
         cache_dir: Path | None,
         *,
-        timeout_s: float = 60.0,
-        compile_timeout_s: float = 20.0,
+        timeout_s: float = 90.0,
+        compile_timeout_s: float = 30.0,
         runners: Sequence[EvidenceRunner] | None = None,
     ) -> None:
         self._cache = cache_dir

@@ -102,7 +102,7 @@ class _Runner:
                 self._tile = cutile_capture.CuTileCapture(self._triton.log, setting.deadline, setting.compile_limit_s)
                 self._tile.install()
         self._extensions = extension_capture.ExtensionCapture(self._triton.log, setting.deadline, setting.compile_limit_s)
-        self._extensions.install()
+        self._extensions.install(imports)
         self._arguments = dict((setting.problem.get("workloads") or {}).get(setting.workload, {}))
 
     def versions(self) -> dict[str, str]:
@@ -130,6 +130,7 @@ class _Runner:
                     recorder.active = True
                     outputs = model(*inputs)
                     recorder.active = False
+                    self._remember_outputs(outputs)
                     held = [*tree_iter(inputs), *model.parameters(), *model.buffers(), *tree_iter(outputs)]
                     least = {id(t): tensor_bytes(t) for t in held if isinstance(t, torch.Tensor)}
                     types = sorted({str(t.dtype).removeprefix("torch.") for t in tree_iter(inputs) if isinstance(t, torch.Tensor)})
@@ -137,6 +138,15 @@ class _Runner:
             except Exception as error:  # noqa: BLE001 - user code may raise anything
                 failure = where(error, REFERENCE_MODULE)
         return None, f"the reference could not be run without a device: {failure}"
+
+    def _remember_outputs(self, outputs: Any) -> None:
+        shapes = [(t.shape, t.dtype) for t in tree_iter(outputs) if isinstance(t, torch.Tensor)]
+
+        def alike() -> Any:
+            made = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in shapes]
+            return made[0] if len(made) == 1 else tuple(made)
+
+        self._extensions.outputs = alike
 
     def _read_workload(self, module: Any) -> None:
         known = self._setting.problem.get("workloads") or getattr(module, "WORKLOADS", None) or {}

@@ -15,7 +15,7 @@ from typing import Any
 from tilecast.sandbox.harness.evidence.forward import Setting, collect
 
 _RESERVE_S = 0.5
-_COMPILE_LIMIT_S = 20.0
+_COMPILE_LIMIT_S = 30.0
 
 
 def prewarm() -> None:

@@ -27,6 +27,10 @@ _HEAVY_ELEMENTS = 1 << 24
 _HEAVY_FLOPS = 1 << 30
 
 
+def _strided(values: Any) -> list[torch.Tensor]:
+    return [t for t in tree_iter(values) if isinstance(t, torch.Tensor) and t.layout is torch.strided]
+
+
 def _region(tensor: torch.Tensor) -> tuple[int, int, tuple[int, ...]]:
     return tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape)
 
@@ -69,9 +73,12 @@ class OpRecorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        with below():
+        with below(), torch._C.DisableTorchFunctionSubclass():  # type: ignore[no-untyped-call]
             if self._skip_heavy and _is_heavy(func, args, kwargs):
-                result = _run_without_values(func, args, kwargs)
+                result = _run_without_values(func, args, kwargs, "cpu")
+            elif not self._skip_heavy and _has_sparse(args) and not getattr(func, "is_view", False):
+                # The meta device has no sparse products: dense shapes stand for them.
+                result = _run_without_values(func, args, kwargs, "meta")
             else:
                 result = func(*args, **kwargs)
         if self.active:
@@ -95,7 +102,7 @@ class OpRecorder(TorchDispatchMode):
 
     def intermediates_bytes(self, outputs: list[torch.Tensor]) -> int:
         """Bytes of the storages made while counting, those of ``outputs`` left out."""
-        kept = {tensor.untyped_storage()._cdata for tensor in outputs}
+        kept = {tensor.untyped_storage()._cdata for tensor in _strided(outputs)}
         return sum(size for key, (size, _) in self._made.items() if key not in kept)
 
     def document(self) -> dict[str, Any]:
@@ -110,8 +117,8 @@ class OpRecorder(TorchDispatchMode):
 
     def _count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         name = func._schema.name.removeprefix("aten::")
-        inputs = {_region(t): t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)}
-        outputs = {_region(t): t for t in tree_iter(result) if isinstance(t, torch.Tensor)}
+        inputs = {_region(t): t for t in _strided((args, kwargs))}
+        outputs = {_region(t): t for t in _strided(result)}
         known = {region[0] for region in inputs}
         for region, tensor in outputs.items():
             if region[0] not in known:
@@ -121,14 +128,25 @@ class OpRecorder(TorchDispatchMode):
         self.names[name] += 1
         written = sum(map(tensor_bytes, outputs.values()))
         if name in _GATHERS:
-            index = sum(tensor_bytes(t) for t in inputs.values() if not t.is_floating_point())
-            self.bytes_moved += 2 * written + index
+            self.bytes_moved += written + _gathered(name, list(inputs.values()), written)
         else:
             skip = outputs.keys() if name in _WRITE_ONLY else ()
             self.bytes_moved += written + sum(tensor_bytes(t) for region, t in inputs.items() if region not in skip)
-        self.flops += _flops(func, args, kwargs, result)
+        # The formulas ask tensors for strides, which sparse ones do not have.
+        if all(t.layout is torch.strided for t in tree_iter((args, kwargs, result)) if isinstance(t, torch.Tensor)):
+            self.flops += _flops(func, args, kwargs, result)
         if name in _LIBRARY:
             self.library[name] += 1
+
+
+def _gathered(name: str, inputs: list[torch.Tensor], written: int) -> int:
+    """Bytes that an indexed read touches: the indices, and of the table what they pick (bags pick more than they return)."""
+    indices = [t for t in inputs if not t.is_floating_point()]
+    picked = written
+    if "bag" in name and indices:
+        table = next((t for t in inputs if t.is_floating_point()), indices[0])
+        picked = max(t.numel() for t in indices) * table.shape[-1] * table.element_size()
+    return picked + sum(map(tensor_bytes, indices))
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
@@ -138,7 +156,7 @@ def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 
 
 def _is_heavy(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    tensors = [t for t in tree_iter((args, kwargs)) if isinstance(t, torch.Tensor)]
+    tensors = _strided((args, kwargs))
     if any(t.device.type == "meta" for t in tensors):
         return False
     if sum(t.numel() for t in tensors) > _HEAVY_ELEMENTS:
@@ -148,16 +166,22 @@ def _is_heavy(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return False
 
 
-def _run_without_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _has_sparse(args: tuple[Any, ...]) -> bool:
+    return any(isinstance(t, torch.Tensor) and t.layout is not torch.strided for t in tree_iter(args))
+
+
+def _run_without_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], device: str) -> Any:
     """Shapes and dtypes from the meta device, memory that nobody has touched."""
     if func._schema.is_mutable:
         return args[0] if args else None
     bare = tree_map_only(torch.Tensor, _as_meta, (args, {k: v for k, v in kwargs.items() if k != "device"}))
     shapes = func(*bare[0], **bare[1])
     return tree_map_only(
-        torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="cpu"), shapes
+        torch.Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device), shapes
     )
 
 
 def _as_meta(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout is not torch.strided:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

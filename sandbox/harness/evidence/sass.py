@@ -41,6 +41,12 @@ def _width(modifiers: str) -> str:
     return str(next((_WIDTHS[part] for part in modifiers.split(".") if part in _WIDTHS), 32))
 
 
+def part(listing: str, function: str) -> str:
+    """The lines of one function's section; all of them if it has none of its own."""
+    pieces = re.split(r"^(?=\s*\.section\s)", listing, flags=re.M)
+    return next((piece for piece in pieces if f".text.{function}," in piece.split("\n", 1)[0]), listing)
+
+
 def instruction_mix(listing: str) -> dict[str, Any]:
     """Counts of one kernel's listing; the fields are those of :class:`InstructionMix`."""
     code, labels = _parse(listing)

@@ -105,8 +105,8 @@ def nvidia_resources(image: bytes, name: str) -> dict[str, Any]:
     }
 
 
-def disassemble(image: bytes) -> dict[str, Any] | None:
-    """Instruction mix of a cubin; None if the disassembler does not know it."""
+def disassemble(image: bytes, function: str | None = None) -> dict[str, Any] | None:
+    """Instruction mix of a cubin, or of one function of it; None if the disassembler does not know it."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(image)
         file.flush()
@@ -115,7 +115,7 @@ def disassemble(image: bytes) -> dict[str, Any] | None:
         with contextlib.suppress(subprocess.TimeoutExpired, OSError):
             done = subprocess.run(command, capture_output=True, text=True, timeout=_DISASSEMBLY_LIMIT_S, check=False)
             if done.returncode == 0:
-                return sass.instruction_mix(done.stdout)
+                return sass.instruction_mix(sass.part(done.stdout, function) if function else done.stdout)
     return None
 
 

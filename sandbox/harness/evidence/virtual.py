@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
+from torch.utils._pytree import tree_iter
 from torch.utils._device import _device_constructors  # type: ignore[attr-defined]
 
 CUDA = torch.device("cuda", 0)
@@ -35,6 +36,11 @@ def _address(tensor: torch.Tensor) -> int:
         # The storage is kept: a freed one's key could be given to another.
         _storages[key] = (0x7F << 40 | next(_addresses) % 4096 * _ADDRESS_STEP, storage)
     return _storages[key][0] + offset
+
+
+def storage_bytes_at(address: int) -> int:
+    """Size of the storage that begins at this address; 0 if none does. For launches that are handed bare addresses."""
+    return next((int(storage.nbytes()) for base, storage in _storages.values() if base == address), 0)
 
 
 def forget_storages() -> None:
@@ -65,6 +71,15 @@ def _device_type(tensor: torch.Tensor) -> str:
 
 class VirtualTensor(torch.Tensor):
     """Looks like a CUDA tensor to Python code."""
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():  # type: ignore[no-untyped-call]
+            result = func(*args, **(kwargs or {}))
+        # Inside an operator's own implementation plain tensors do.
+        return result if _below_depth or func in get_default_nowrap_functions() else _wrap(result)
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -103,7 +118,7 @@ class VirtualTensor(torch.Tensor):
 
 def virtual(tensor: torch.Tensor) -> torch.Tensor:
     """The same storage with a GPU's face."""
-    if isinstance(tensor, VirtualTensor):
+    if isinstance(tensor, VirtualTensor) or tensor.layout is not torch.strided:
         return tensor
     return cast(torch.Tensor, torch.Tensor._make_subclass(VirtualTensor, tensor))  # type: ignore[attr-defined]
 
@@ -138,8 +153,10 @@ class VirtualDevice(TorchFunctionMode):
         wrap = self._place(func, args, kwargs)
         if name in ("to", "cuda", "type"):
             args = tuple(self.base if _is_gpu(value) else value for value in args)
-        result = func(*args, **kwargs)
-        return _wrap(result) if wrap else result
+        touched = wrap or any(isinstance(value, VirtualTensor) for value in tree_iter((args, kwargs)))
+        with below():
+            result = func(*args, **kwargs)
+        return _wrap(result) if touched and func not in get_default_nowrap_functions() else result
 
     def _place(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Rewrite the device argument; True if what comes out is on the virtual device."""
