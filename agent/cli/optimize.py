@@ -126,14 +126,19 @@ def _optimize(
             view(Said(line))
         if resume is None:
             _check_plan(engine.plan(), faces.yes)
-        result = _run(engine, view, faces)
+        result = drive(engine, view)
     finally:
         if view is not None:
             view.close()
     return _finish(engine, result, faces)
 
 
-def _run(engine: Engine, view: Any, faces: _Faces) -> OptimizeResult:
+def drive(engine: Engine, view: Any) -> OptimizeResult:
+    """Run an engine with Ctrl-C handled: once finishes the step, twice kills.
+
+    Raises:
+        TilecastError: what ended the run; the line says how to go on.
+    """
     from tilecast.agent.interrupts import two_step
     from tilecast.agent.progress import Said
     from tilecast.sandbox.errors import TilecastError
