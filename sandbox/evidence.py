@@ -31,6 +31,7 @@ from queue import LifoQueue
 from typing import Any
 
 from pydantic import ValidationError
+
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.evidence_runner import EvidenceRunner, ServerRunner
 from tilecast.sandbox.evidence_schema import (
@@ -91,7 +92,9 @@ def resolve_target(name: str) -> Target:
         return Target(arch=hardware.arch, hardware=hardware)
     if _ARCH.fullmatch(name):
         return Target(arch=name, hardware=next((h for h in catalogue().values() if h.arch == name), None))
-    raise UsageError(f"unknown target {name!r}: known are {', '.join(catalogue())}, sm_80, sm_90, sm_100, sm_120, gfx942")
+    raise UsageError(
+        f"unknown target {name!r}: known are {', '.join(catalogue())}, sm_80, sm_90, sm_100, sm_120, gfx942"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -143,9 +146,7 @@ class EvidenceCollector:
         for runner in self._runners:
             runner.close()
 
-    def collect(
-        self, problem: Problem, candidate: Candidate, target: str | Target, workload: str = "full"
-    ) -> Evidence:
+    def collect(self, problem: Problem, candidate: Candidate, target: str | Target, workload: str = "full") -> Evidence:
         """Evidence for one candidate; never raises for what a candidate does.
 
         Raises:

@@ -48,7 +48,9 @@ class ServerRunner:
             return self._receive(float(args.get("timeout_s") or 60.0) + _GRACE_S)
         except (OSError, EOFError) as error:
             self.close()
-            raise EnvironmentFailure(f"the evidence process ended: {error}; see its messages above, then try again") from error
+            raise EnvironmentFailure(
+                f"the evidence process ended: {error}; see its messages above, then try again"
+            ) from error
 
     def close(self) -> None:
         """End the process and all that it started."""

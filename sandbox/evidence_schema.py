@@ -23,7 +23,7 @@ class EvidenceStatus(StrEnum):
     NOT_COMPILED = "NOT_COMPILED"
     """Captured but not compiled: the time for this candidate was spent on earlier launches."""
     UNAVAILABLE = "UNAVAILABLE"
-    """Nothing can be said here: a compiler that is not installed, a target the language does not have, host code that needs values."""
+    """Nothing can be said here: a compiler that is not installed, a target the language does not have."""
     HOST_ERROR = "HOST_ERROR"
     """The candidate's own Python raised before or between launches."""
     COMPILE_ERROR = "COMPILE_ERROR"

@@ -36,9 +36,13 @@ def _of_launch(launch: dict[str, Any], work: dict[str, Any] | None) -> list[str]
         lines.append(f"one block of {use.get('warps')} warps a multiprocessor, limited by {occupancy['limiter']}")
     local = (mix.get("loop") or {}).get("local", 0)
     if local > 8:
-        lines.append(f"{local} local-memory instructions in the inner loop: the tile is too large for the register file")
+        lines.append(
+            f"{local} local-memory instructions in the inner loop: the tile is too large for the register file"
+        )
     if work and work["flops"] > _MATRIX_INTENSITY * work["compulsory_bytes"] and _does_much(launch, mix):
-        lines.append("no tensor-core instruction in a workload of matrix products: use the language's matrix product on 16-bit tiles")
+        lines.append(
+            "no tensor-core instruction in a workload of matrix products: use the language's matrix product on 16-bit tiles"
+        )
     narrow = sum(n for bits, n in mix.get("global_load_bits", {}).items() if int(bits) <= 16)
     loads = sum(mix.get("global_load_bits", {}).values())
     if loads and narrow * 2 > loads:
@@ -56,4 +60,6 @@ def _of_traffic(work: dict[str, Any] | None, launches: list[dict[str, Any]], hos
     parts = sum(launch["count"] for launch in launches) + host.get("count", 0)
     if parts < 2:
         return []
-    return [f"{parts} launches and torch operations move {1 + work['extra_passes']:.1f} times the least bytes: fuse them"]
+    return [
+        f"{parts} launches and torch operations move {1 + work['extra_passes']:.1f} times the least bytes: fuse them"
+    ]

@@ -14,7 +14,17 @@ _FIELDS = {
     "stack_bytes": "private_segment_fixed_size",
 }
 _OPCODE = re.compile(r"^\s+([sv]_\w+|ds_\w+|global_\w+|buffer_\w+|flat_\w+|scratch_\w+)", re.M)
-_BITS = {"dwordx4": 128, "dwordx3": 96, "dwordx2": 64, "dword": 32, "short": 16, "ushort": 16, "ubyte": 8, "sbyte": 8, "byte": 8}
+_BITS = {
+    "dwordx4": 128,
+    "dwordx3": 96,
+    "dwordx2": 64,
+    "dword": 32,
+    "short": 16,
+    "ushort": 16,
+    "ubyte": 8,
+    "sbyte": 8,
+    "byte": 8,
+}
 
 
 def resources(text: str) -> dict[str, Any]:

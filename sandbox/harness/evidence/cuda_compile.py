@@ -80,4 +80,6 @@ def read_errors(text: str, code: int) -> dict[str, Any]:
         return _failure(status, found[0][:300], "use less static shared memory or fewer registers a thread")
     if code < 0 or code >= 128 or "signal" in text.lower():
         return explain({"died": code if code < 0 else 128 - code, "log": text})
-    return _failure("COMPILE_ERROR", " ".join(text.split())[:300] or f"nvcc exited with {code}", "see the compiler's message")
+    return _failure(
+        "COMPILE_ERROR", " ".join(text.split())[:300] or f"nvcc exited with {code}", "see the compiler's message"
+    )

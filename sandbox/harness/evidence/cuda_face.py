@@ -103,7 +103,15 @@ class CudaFace:
     def _stand_ins(self) -> dict[str, Any]:
         context = contextlib.nullcontext
         stream = _Stream()
-        actions = ("synchronize", "set_device", "empty_cache", "init", "reset_peak_memory_stats", "set_stream", "manual_seed")
+        actions = (
+            "synchronize",
+            "set_device",
+            "empty_cache",
+            "init",
+            "reset_peak_memory_stats",
+            "set_stream",
+            "manual_seed",
+        )
         return {name: _nothing() for name in actions} | {
             "is_available": lambda: True,
             "is_initialized": lambda: True,

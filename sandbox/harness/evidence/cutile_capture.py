@@ -17,7 +17,11 @@ from tilecast.sandbox.harness.evidence import libcuda_stand_in
 from tilecast.sandbox.harness.evidence.launches import Launch, LaunchLog, bytes_of, grid_of, plain
 
 _ALIGNMENT_BYTES = 16
-_NO_TIME = {"status": "NOT_COMPILED", "reason": "the time for this candidate was spent before this kernel", "advice": ""}
+_NO_TIME = {
+    "status": "NOT_COMPILED",
+    "reason": "the time for this candidate was spent before this kernel",
+    "advice": "",
+}
 
 
 def available() -> str:
@@ -52,7 +56,7 @@ class CuTileCapture:
         import cuda.tile as ct
 
         for module in (ct, sys.modules["cuda.tile._cext"]):
-            module.launch = self.launch  # type: ignore[attr-defined]
+            setattr(module, "launch", self.launch)  # noqa: B010 - a C module's attribute, unknown to checkers
         for name in ("cuda.tile.tune", "cuda.tile.tune._tune"):
             if name in sys.modules:
                 sys.modules[name].exhaustive_search = self.search  # type: ignore[attr-defined]
@@ -144,7 +148,7 @@ class CuTileCapture:
         if isinstance(value, torch.Tensor):
             if self._fakes is None:
                 self._fakes = FakeTensorMode()
-            with torch._C.DisableTorchFunction():  # type: ignore[attr-defined]
+            with torch._C.DisableTorchFunction():
                 bare = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
             return FakeTensor(self._fakes, bare, torch.device("cuda", 0))
         if isinstance(value, tuple | list):
@@ -162,7 +166,9 @@ def _aligned(constraint: Any, value: Any) -> Any:
     return constraint
 
 
-def _split(names: Sequence[str], constraints: list[Any], arguments: Sequence[Any]) -> tuple[dict[str, str], dict[str, Any]]:
+def _split(
+    names: Sequence[str], constraints: list[Any], arguments: Sequence[Any]
+) -> tuple[dict[str, str], dict[str, Any]]:
     signature: dict[str, str] = {}
     constants: dict[str, Any] = {}
     for name, constraint, value in zip(names, constraints, arguments, strict=False):

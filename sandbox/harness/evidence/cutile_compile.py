@@ -28,7 +28,9 @@ def compile_isolated(
     if "figures" in answer:
         outcome = triton_compile.judge(answer["figures"], arch, hardware)
         if outcome["status"] == "SPILLS":
-            outcome["advice"] = "the tile does not fit in registers: halve one side of the tile (cuTile sets the warps itself)"
+            outcome["advice"] = (
+                "the tile does not fit in registers: halve one side of the tile (cuTile sets the warps itself)"
+            )
     else:
         outcome = explain(answer)
     outcome["compile_s"] = round(time.perf_counter() - started, 3)
@@ -95,9 +97,11 @@ def read_remarks(text: str) -> list[str]:
     """The compiler's remarks as lines such as ``line 10: Load instruction selected (TMA Load instruction, [64, 128])``."""
     lines = []
     for kind, body in _REMARK.findall(text):
-        fields = {name: value for name, value in _FIELD.findall(body)}
+        fields = dict(_FIELD.findall(body))
         where = _LINE.search(body)
         extras = ", ".join(value for name in ("Instruction", "Shape", "Reason") if (value := fields.get(name)))
         mark = "" if kind == "Passed" else f"{kind.lower()}: "
-        lines.append(f"line {where[1] if where else '?'}: {mark}{fields.get('Remark', '?')}" + (f" ({extras})" if extras else ""))
+        lines.append(
+            f"line {where[1] if where else '?'}: {mark}{fields.get('Remark', '?')}" + (f" ({extras})" if extras else "")
+        )
     return sorted(set(lines))[:_MAX_REMARKS]

@@ -37,8 +37,8 @@ class ExtensionCapture:
         if any("cpp_extension" in name for name in imports):
             from torch.utils import cpp_extension
 
-            cpp_extension.load_inline = self.load_inline
-            cpp_extension.load = self.load
+            for name in ("load_inline", "load"):
+                setattr(cpp_extension, name, getattr(self, name))
         if any(name.startswith("cuda.core") for name in imports):
             module = _core_module(self)
             sys.modules["cuda.core"] = sys.modules["cuda.core.experimental"] = module
@@ -64,10 +64,14 @@ class ExtensionCapture:
         if not built.device:
             self._add(built.name, "cpp", [], {}, arguments, _not_compiled(built))
             return self.outputs()
-        flags = [f"-I{path}" for path in _include_paths()] + [str(f) for f in built.options.get("extra_cuda_cflags") or []]
+        flags = [f"-I{path}" for path in _include_paths()] + [
+            str(f) for f in built.options.get("extra_cuda_cflags") or []
+        ]
         found = self.compile(_TORCH_PREFIX + built.device, flags, _HEADERS_LIMIT_S)
         for kernel, figures in found.get("kernels", {}).items():
-            self._add(kernel, "cuda", [], {}, arguments, self._judged(figures, None, 0) | {"compile_s": found["compile_s"]})
+            self._add(
+                kernel, "cuda", [], {}, arguments, self._judged(figures, None, 0) | {"compile_s": found["compile_s"]}
+            )
         if "kernels" not in found:
             named = _KERNEL.search(built.device)
             self._add(named[1] if named else built.name, "cuda", [], {}, arguments, found)
@@ -104,7 +108,13 @@ class ExtensionCapture:
         return triton_compile.judge({**figures, "resources": use | {"warps": warps}}, self._arch, self._hardware)
 
     def _add(
-        self, kernel: str, language: str, grid: list[int], constants: dict[str, Any], arguments: Any, outcome: dict[str, Any]
+        self,
+        kernel: str,
+        language: str,
+        grid: list[int],
+        constants: dict[str, Any],
+        arguments: Any,
+        outcome: dict[str, Any],
     ) -> None:
         known = {name: plain(value) for name, value in constants.items()}
         addressed = {value for value in arguments if isinstance(value, int)}
@@ -126,7 +136,7 @@ class _Built:
 
 
 _TORCH_PREFIX = (
-    "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n" f'#line 1 "{cuda_compile.SOURCE_NAME}"\n'
+    f'#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n#line 1 "{cuda_compile.SOURCE_NAME}"\n'
 )
 
 
@@ -148,7 +158,9 @@ def _not_compiled(built: _Built) -> dict[str, Any]:
     missing = [flag for flag in ("-O3", "-march=native") if flag not in flags]
     if parallel and "-fopenmp" not in flags:
         missing.append("-fopenmp")
-    words = f"OpenMP {'yes' if parallel else 'no'}, explicit vectors {'yes' if simd else 'no'}, flags `{flags or 'none'}`"
+    words = (
+        f"OpenMP {'yes' if parallel else 'no'}, explicit vectors {'yes' if simd else 'no'}, flags `{flags or 'none'}`"
+    )
     reason = f"C++ for the CPU is compiled where it is verified; its text says: {words}"
     return {"status": "NOT_COMPILED", "reason": reason, "advice": _CPU_ADVICE if missing or not parallel else ""}
 
@@ -169,7 +181,9 @@ def _core_module(capture: ExtensionCapture) -> types.ModuleType:
 
         def compile(self, target_type: str = "cubin", name_expressions: Sequence[str] = (), **_: Any) -> Any:
             # Taking a template's address instantiates it, as NVRTC's name expressions do.
-            keep = "".join(f"\nstatic auto keep_{i} = &{name};" for i, name in enumerate(name_expressions) if "<" in name)
+            keep = "".join(
+                f"\nstatic auto keep_{i} = &{name};" for i, name in enumerate(name_expressions) if "<" in name
+            )
             fast = ["--use_fast_math"] if getattr(self._options, "use_fast_math", None) else []
             code = self._code + keep
             return types.SimpleNamespace(

@@ -16,7 +16,10 @@ _HINTS: tuple[tuple[str, str], ...] = (
     ("arange", "tl.arange needs constexpr bounds whose difference is a power of two"),
     ("constexpr", "the value must be known at compile time: pass it as tl.constexpr"),
     ("same dtype", "cast the operands to one type, for instance with .to(tl.bfloat16)"),
-    ("not defined", "a name is not visible inside the kernel: pass it as an argument, or make it a tl.constexpr global"),
+    (
+        "not defined",
+        "a name is not visible inside the kernel: pass it as an argument, or make it a tl.constexpr global",
+    ),
     ("global variable", "a kernel may read only globals that are tl.constexpr; pass others as arguments"),
     ("has no attribute", "that function does not exist in this version of the language: use one that does"),
     ("Unsupported", "the language does not support that construct in a kernel: write it with tl operations"),

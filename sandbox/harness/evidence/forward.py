@@ -64,7 +64,9 @@ def collect(setting: Setting) -> dict[str, Any]:
     face.install()
     runner = _Runner(setting, face, _imports(tree))
     work, note = runner.reference_work()
-    results = {target: _evidence(runner.candidate_pass(target), target, setting, work, note) for target in setting.targets}
+    results = {
+        target: _evidence(runner.candidate_pass(target), target, setting, work, note) for target in setting.targets
+    }
     return _answer(setting, results, runner.versions())
 
 
@@ -101,7 +103,9 @@ class _Runner:
             if not self._tile_missing:
                 self._tile = cutile_capture.CuTileCapture(self._triton.log, setting.deadline, setting.compile_limit_s)
                 self._tile.install()
-        self._extensions = extension_capture.ExtensionCapture(self._triton.log, setting.deadline, setting.compile_limit_s)
+        self._extensions = extension_capture.ExtensionCapture(
+            self._triton.log, setting.deadline, setting.compile_limit_s
+        )
         self._extensions.install(imports)
         self._arguments = dict((setting.problem.get("workloads") or {}).get(setting.workload, {}))
 
@@ -133,7 +137,9 @@ class _Runner:
                     self._remember_outputs(outputs)
                     held = [*tree_iter(inputs), *model.parameters(), *model.buffers(), *tree_iter(outputs)]
                     least = {id(t): tensor_bytes(t) for t in held if isinstance(t, torch.Tensor)}
-                    types = sorted({str(t.dtype).removeprefix("torch.") for t in tree_iter(inputs) if isinstance(t, torch.Tensor)})
+                    types = sorted(
+                        {str(t.dtype).removeprefix("torch.") for t in tree_iter(inputs) if isinstance(t, torch.Tensor)}
+                    )
                     return {"compulsory_bytes": sum(least.values()), "flops": recorder.flops, "input_dtypes": types}, ""
             except Exception as error:  # noqa: BLE001 - user code may raise anything
                 failure = where(error, REFERENCE_MODULE)
@@ -227,7 +233,9 @@ def _steady(first: Pass, second: Pass) -> Pass:
         return first
     spared = len(first.log.launches) + first.host["count"] - len(second.log.launches) - second.host["count"]
     if spared > 0:
-        second.notes = (f"the first call also makes {spared} launches or torch operations that later ones do not repeat",)
+        second.notes = (
+            f"the first call also makes {spared} launches or torch operations that later ones do not repeat",
+        )
     return second
 
 
@@ -247,7 +255,11 @@ def _evidence(done: Pass, target: str, setting: Setting, work: dict[str, Any] | 
     if work:
         least = work["compulsory_bytes"]
         extra = max(0.0, (moved - least) / least) if least else 0.0
-        full = work | {"moved_bytes": moved, "intermediate_bytes": done.intermediate_bytes, "extra_passes": round(extra, 4)}
+        full = work | {
+            "moved_bytes": moved,
+            "intermediate_bytes": done.intermediate_bytes,
+            "extra_passes": round(extra, 4),
+        }
     notes = [*done.notes, *([note] if note else [])]
     if host.get("compiled"):
         notes.append("torch.compile is used: its operations are counted as if nothing were fused")

@@ -115,7 +115,7 @@ def bytes_of(values: Any) -> int:
     while stack:
         value = stack.pop()
         if isinstance(value, torch.Tensor):
-            key = (value.untyped_storage()._cdata, value.storage_offset(), tuple(value.shape))
+            key = (value.untyped_storage()._cdata, int(value.storage_offset()), tuple(value.shape))
             found[key] = tensor_bytes(value)
         elif isinstance(value, tuple | list):
             stack.extend(value)

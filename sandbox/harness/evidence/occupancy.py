@@ -33,7 +33,9 @@ def nvidia(registers: int, shared_bytes: int, warps: int, hardware: dict[str, An
     taken = _up(shared_bytes + _SYSTEM_SHARED_BYTES, _SHARED_UNIT)
     limits = {
         "warps": most_warps // warps,
-        "registers": 0 if per_warp * _up(warps, _PARTITIONS) > int(hardware["registers_per_sm"]) else register_warps // warps,
+        "registers": 0
+        if per_warp * _up(warps, _PARTITIONS) > int(hardware["registers_per_sm"])
+        else register_warps // warps,
         "shared": int(hardware["shared_per_sm_bytes"]) // taken,
         "blocks": int(hardware.get("max_blocks_per_sm", 32)),
     }

@@ -14,14 +14,75 @@ from torch.utils.flop_counter import flop_registry
 from tilecast.sandbox.harness.evidence.virtual import below
 
 _NOT_WORK = frozenset(
-    "empty empty_like empty_strided new_empty new_empty_strided detach alias lift lift_fresh _unsafe_view _reshape_alias resize_ set_ "
-    "_local_scalar_dense is_same_size sym_size sym_stride record_stream".split()
+    [
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "detach",
+        "alias",
+        "lift",
+        "lift_fresh",
+        "_unsafe_view",
+        "_reshape_alias",
+        "resize_",
+        "set_",
+        "_local_scalar_dense",
+        "is_same_size",
+        "sym_size",
+        "sym_stride",
+        "record_stream",
+    ]
 )
-_WRITE_ONLY = frozenset("zero_ fill_ copy_ normal_ uniform_ random_ zeros_like ones_like full_like new_zeros new_full".split())
-_GATHERS = frozenset("index index_select embedding gather take embedding_bag _embedding_bag _embedding_bag_forward_only".split())
+_WRITE_ONLY = frozenset(
+    [
+        "zero_",
+        "fill_",
+        "copy_",
+        "normal_",
+        "uniform_",
+        "random_",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "new_zeros",
+        "new_full",
+    ]
+)
+_GATHERS = frozenset(
+    [
+        "index",
+        "index_select",
+        "embedding",
+        "gather",
+        "take",
+        "embedding_bag",
+        "_embedding_bag",
+        "_embedding_bag_forward_only",
+    ]
+)
 _LIBRARY = frozenset(
-    "mm addmm bmm baddbmm mv addmv dot _scaled_mm _int_mm convolution _convolution cudnn_convolution linear "
-    "_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention scaled_dot_product_attention _fft_c2c _fft_r2c".split()
+    [
+        "mm",
+        "addmm",
+        "bmm",
+        "baddbmm",
+        "mv",
+        "addmv",
+        "dot",
+        "_scaled_mm",
+        "_int_mm",
+        "convolution",
+        "_convolution",
+        "cudnn_convolution",
+        "linear",
+        "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention",
+        "scaled_dot_product_attention",
+        "_fft_c2c",
+        "_fft_r2c",
+    ]
 )
 _HEAVY_ELEMENTS = 1 << 24
 _HEAVY_FLOPS = 1 << 30
@@ -32,7 +93,7 @@ def _strided(values: Any) -> list[torch.Tensor]:
 
 
 def _region(tensor: torch.Tensor) -> tuple[int, int, tuple[int, ...]]:
-    return tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape)
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()), tuple(tensor.shape)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> int:
@@ -47,7 +108,7 @@ class OpRecorder(TorchDispatchMode):
     """Counts while ``active``. With ``skip_heavy`` large operations are not run: their results are memory never touched."""
 
     def __init__(self, skip_heavy: bool) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._skip_heavy = skip_heavy
         self.active = False
         self.reset()
@@ -73,7 +134,7 @@ class OpRecorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        with below(), torch._C.DisableTorchFunctionSubclass():  # type: ignore[no-untyped-call]
+        with below(), torch._C.DisableTorchFunctionSubclass():
             if self._skip_heavy and _is_heavy(func, args, kwargs):
                 result = _run_without_values(func, args, kwargs, "cpu")
             elif not self._skip_heavy and _has_sparse(args) and not getattr(func, "is_view", False):
@@ -89,7 +150,13 @@ class OpRecorder(TorchDispatchMode):
         """Stands for ``scaled_dot_product_attention``: one library call, whose result has no values."""
         *lead, rows, depth = query.shape
         columns, width = key.shape[-2], value.shape[-1]
-        out = torch.empty(*lead, rows, width, dtype=query.dtype, device="meta" if query.untyped_storage().device.type == "meta" else "cpu")
+        out = torch.empty(
+            *lead,
+            rows,
+            width,
+            dtype=query.dtype,
+            device="meta" if query.untyped_storage().device.type == "meta" else "cpu",
+        )
         if self.active:
             flops = 2 * math.prod(lead) * rows * columns * (depth + width)
             causal = bool(kwargs.get("is_causal") or (len(args) > 2 and args[2]))

@@ -22,10 +22,46 @@ _GROUPS: dict[str, frozenset[str]] = {
     "local_store": frozenset({"STL"}),
     "atomics": frozenset({"ATOM", "ATOMG", "ATOMS", "RED", "REDG"}),
     "fma": frozenset(
-        "FFMA FMUL FADD FFMA2 FMUL2 FADD2 HFMA2 HMUL2 HADD2 DFMA DMUL DADD FFMA32I FMUL32I FADD32I HFMA2_MMA".split()
+        [
+            "FFMA",
+            "FMUL",
+            "FADD",
+            "FFMA2",
+            "FMUL2",
+            "FADD2",
+            "HFMA2",
+            "HMUL2",
+            "HADD2",
+            "DFMA",
+            "DMUL",
+            "DADD",
+            "FFMA32I",
+            "FMUL32I",
+            "FADD32I",
+            "HFMA2_MMA",
+        ]
     ),
-    "integer": frozenset("IMAD IADD3 LEA LOP3 SHF ISETP IMNMX VIADD VIMNMX IABS POPC FLO SGXT BFE BFI IADD".split()),
-    "convert": frozenset("F2F F2FP F2I F2IP I2F I2FP I2I FRND I2IP".split()),
+    "integer": frozenset(
+        [
+            "IMAD",
+            "IADD3",
+            "LEA",
+            "LOP3",
+            "SHF",
+            "ISETP",
+            "IMNMX",
+            "VIADD",
+            "VIMNMX",
+            "IABS",
+            "POPC",
+            "FLO",
+            "SGXT",
+            "BFE",
+            "BFI",
+            "IADD",
+        ]
+    ),
+    "convert": frozenset(["F2F", "F2FP", "F2I", "F2IP", "I2F", "I2FP", "I2I", "FRND", "I2IP"]),
     "shuffle": frozenset({"SHFL", "REDUX"}),
     "branches": frozenset({"BRA", "BRX", "JMP", "BRXU"}),
 }
@@ -57,8 +93,8 @@ def instruction_mix(listing: str) -> dict[str, Any]:
     kinds = Counter(base + modifiers for base, modifiers, _ in code if _is_tensor(base))
     mix["tensor_core"] = sum(kinds.values())
     mix["tensor_core_kinds"] = dict(kinds.most_common(8))
-    for field, members in (("global_load_bits", ("LDG", "LD")), ("global_store_bits", ("STG", "ST"))):
-        mix[field] = dict(Counter(_width(modifiers) for base, modifiers, _ in code if base in members))
+    for field, bases in (("global_load_bits", ("LDG", "LD")), ("global_store_bits", ("STG", "ST"))):
+        mix[field] = dict(Counter(_width(modifiers) for base, modifiers, _ in code if base in bases))
     mix["opcodes"] = dict(opcodes.most_common(60))
     mix["loop"] = _longest_loop(code, labels)
     return mix

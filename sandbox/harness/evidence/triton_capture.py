@@ -18,7 +18,11 @@ from tilecast.sandbox.harness.evidence.launches import Launch, LaunchLog, bytes_
 
 _REAL_RUN = JITFunction.run
 _REAL_TUNE = Autotuner.run
-_NO_TIME = {"status": "NOT_COMPILED", "reason": "the time for this candidate was spent before this kernel", "advice": ""}
+_NO_TIME = {
+    "status": "NOT_COMPILED",
+    "reason": "the time for this candidate was spent before this kernel",
+    "advice": "",
+}
 
 
 def gpu_target(arch: str) -> GPUTarget:
@@ -116,7 +120,8 @@ class TritonCapture:
         self.driver = StandInDriver()
         self.log = LaunchLog()
         self._deadline, self._limit_s = deadline, compile_limit_s
-        self._arch, self._hardware = "sm_90", None
+        self._arch: str = "sm_90"
+        self._hardware: dict[str, Any] | None = None
         self._outcomes: dict[Any, dict[str, Any]] = {}
         self._variants: list[tuple[dict[str, Any], dict[str, Any]]] | None = None
         self._tuned: dict[Any, list[tuple[dict[str, Any], dict[str, Any]]]] = {}

@@ -151,7 +151,14 @@ def _occupancy(use: dict[str, Any], arch: str, hardware: dict[str, Any] | None) 
     return occupancy.nvidia(use["registers"], use["shared_bytes"] or 0, use["warps"] or 1, hardware)
 
 
-_SHARED_LIMITS = {"sm_80": 166912, "sm_86": 101376, "sm_89": 101376, "sm_90": 232448, "sm_100": 232448, "sm_120": 101376}
+_SHARED_LIMITS = {
+    "sm_80": 166912,
+    "sm_86": 101376,
+    "sm_89": 101376,
+    "sm_90": 232448,
+    "sm_100": 232448,
+    "sm_120": 101376,
+}
 """Bytes a block may opt in to (CUDA C++ Programming Guide, technical specifications by compute capability)."""
 
 

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import torch
 from torch.overrides import TorchFunctionMode, get_default_nowrap_functions
+from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_iter
-from torch.utils._device import _device_constructors  # type: ignore[attr-defined]
 
 CUDA = torch.device("cuda", 0)
 _ADDRESS_STEP = 1 << 36
@@ -28,14 +28,14 @@ class ValueNeeded(RuntimeError):
 
 
 def _address(tensor: torch.Tensor) -> int:
-    with torch._C.DisableTorchFunctionSubclass():  # type: ignore[no-untyped-call]
+    with torch._C.DisableTorchFunctionSubclass():
         storage = tensor.untyped_storage()
         offset = tensor.storage_offset() * tensor.element_size()
     key = storage._cdata
     if key not in _storages:
         # The storage is kept: a freed one's key could be given to another.
         _storages[key] = (0x7F << 40 | next(_addresses) % 4096 * _ADDRESS_STEP, storage)
-    return _storages[key][0] + offset
+    return _storages[key][0] + int(offset)
 
 
 def storage_bytes_at(address: int) -> int:
@@ -65,7 +65,7 @@ def below() -> Iterator[None]:
 def _device_type(tensor: torch.Tensor) -> str:
     if not _below_depth:
         return "cuda"
-    with torch._C.DisableTorchFunctionSubclass():  # type: ignore[no-untyped-call]
+    with torch._C.DisableTorchFunctionSubclass():
         return tensor.untyped_storage().device.type
 
 
@@ -76,7 +76,7 @@ class VirtualTensor(torch.Tensor):
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        with torch._C.DisableTorchFunctionSubclass():  # type: ignore[no-untyped-call]
+        with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **(kwargs or {}))
         # Inside an operator's own implementation plain tensors do.
         return result if _below_depth or func in get_default_nowrap_functions() else _wrap(result)
@@ -103,10 +103,10 @@ class VirtualTensor(torch.Tensor):
     def data_ptr(self) -> int:
         return _address(self)
 
-    def cuda(self, *_: Any, **__: Any) -> torch.Tensor:  # type: ignore[override]
+    def cuda(self, *_: Any, **__: Any) -> torch.Tensor:
         return self
 
-    def pin_memory(self, *_: Any, **__: Any) -> torch.Tensor:  # type: ignore[override]
+    def pin_memory(self, *_: Any, **__: Any) -> torch.Tensor:
         return self
 
     def record_stream(self, *_: Any) -> None:
@@ -120,7 +120,7 @@ def virtual(tensor: torch.Tensor) -> torch.Tensor:
     """The same storage with a GPU's face."""
     if isinstance(tensor, VirtualTensor) or tensor.layout is not torch.strided:
         return tensor
-    return cast(torch.Tensor, torch.Tensor._make_subclass(VirtualTensor, tensor))  # type: ignore[attr-defined]
+    return cast(torch.Tensor, torch.Tensor._make_subclass(VirtualTensor, tensor))
 
 
 def _is_gpu(value: Any) -> bool:
