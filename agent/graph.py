@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import Runtime
@@ -22,6 +24,27 @@ ENDLESS = 2**31 - 1
 CHECKPOINT_NAME = "checkpoint.sqlite"
 
 Node = Callable[[LoopState, Services], LoopState]
+
+
+class LatestOnly(SqliteSaver):
+    """Keeps the newest checkpoint of a run: the way there is in the record, and a long run must not fill the disk."""
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint and drop those before it."""
+        stored = super().put(config, checkpoint, metadata, new_versions)
+        with self.cursor() as cursor:
+            for table in ("checkpoints", "writes"):
+                cursor.execute(
+                    f"DELETE FROM {table} WHERE thread_id = ? AND checkpoint_id < ?",
+                    (config["configurable"]["thread_id"], checkpoint["id"]),
+                )
+        return stored
 
 
 def after_enter(state: LoopState) -> Literal["propose", "forecast", "verify", "decide"]:
@@ -71,7 +94,7 @@ def run(services: Services, folder: Path) -> None:
     # Losing a checkpoint costs nothing, the record is what has to be durable.
     connection.execute("PRAGMA synchronous=OFF")
     try:
-        app = build().compile(checkpointer=SqliteSaver(connection))
+        app = build().compile(checkpointer=LatestOnly(connection))
         begin: LoopState = {"run": services.log.run_id, "phase": "enter", "index": None}
         config: Any = {"configurable": {"thread_id": services.log.run_id}, "recursion_limit": ENDLESS}
         app.invoke(begin, config, context=services, durability="sync")

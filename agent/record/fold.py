@@ -85,6 +85,12 @@ class RunState:
     baselines: BaselinesDone | None = None
     spent: Amount = field(default_factory=Amount)
     candidates: dict[int, CandidateState] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+    """Indices without an answer."""
+    arrived: set[int] = field(default_factory=set)
+    """Indices answered and not judged."""
+    next_index: int = 0
+    """Number of the next proposal to ask for."""
     open_calls: dict[str, Usage] = field(default_factory=dict)
     answered_seq: dict[str, int] = field(default_factory=dict)
     calls: int = 0
@@ -118,19 +124,14 @@ class RunState:
         return self.candidates.setdefault(index, CandidateState(index))
 
     @property
-    def next_index(self) -> int:
-        """Number of the next proposal to ask for."""
-        return max(self.candidates, default=-1) + 1
-
-    @property
     def unanswered(self) -> list[CandidateState]:
         """Asked for, and nothing came yet; in order."""
-        return [c for c in self.candidates.values() if c.proposed is None]
+        return [self.candidates[index] for index in sorted(self.asked)]
 
     @property
     def unfinished(self) -> CandidateState | None:
         """The candidate that has come and is not judged yet (one at a time)."""
-        return next((c for c in self.candidates.values() if c.proposed is not None and c.judged is None), None)
+        return self.candidates[min(self.arrived)] if self.arrived else None
 
     def best_state(self) -> CandidateState | None:
         """The fastest verified and measured candidate."""
@@ -185,11 +186,15 @@ def _call_lost(state: RunState, event: CallLost, seq: int) -> None:
 def _asked(state: RunState, event: ProposalAsked, seq: int) -> None:
     candidate = state.candidate(event.index)
     candidate.asked_seq, candidate.parent_sha256 = seq, event.parent_sha256
+    state.asked.add(event.index)
+    state.next_index = max(state.next_index, event.index + 1)
 
 
 def _proposed(state: RunState, event: Proposed, seq: int) -> None:
     candidate = state.candidate(event.index)
     candidate.proposed, candidate.proposed_seq = event, seq
+    state.asked.discard(event.index)
+    state.arrived.add(event.index)
     state.exhausted = state.exhausted or event.exhausted
     if event.source_sha256 is not None:
         state._count(proposed=1)
@@ -243,6 +248,7 @@ def _evaluation_lost(state: RunState, event: EvaluationLost, seq: int) -> None:
 def _judged(state: RunState, event: Judged, seq: int) -> None:
     candidate = state.candidate(event.index)
     candidate.judged, candidate.judged_seq = event, seq
+    state.arrived.discard(event.index)
     if candidate.counted:
         state.barren = 0
         state.since_best += 1
