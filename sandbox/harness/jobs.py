@@ -6,6 +6,7 @@ from typing import Any
 
 from tilecast.sandbox.harness.wire import Channel
 from tilecast.sandbox.harness.worker import main as worker
+from tilecast.sandbox.harness.worker import tool
 
 _SERVED = ("candidate", "reference")
 
@@ -14,12 +15,14 @@ def run(name: str, args: dict[str, Any], channel: Channel) -> int:
     """Run one job in this process and return its exit status.
 
     ``candidate`` and ``reference`` answer requests until the judge hangs up; ``evidence`` answers once, with
-    ``{"result": …}`` or ``{"failed": why}``.
+    ``{"result": …}`` or ``{"failed": why}``; ``tool`` becomes another program.
     """
     if name in _SERVED:
         return worker.serve(name, args, channel)
     if name == "evidence":
         return _once(args, channel)
+    if name == "tool":
+        return tool.run(args, channel)
     channel.send({"failed": f"there is no job {name!r}"})
     return 2
 

@@ -197,6 +197,23 @@ class Benchmark:
         result["seconds"] = round(time.perf_counter() - start, 3)
         return result
 
+    def measure_again(self, session: Session, options: BenchOptions, name: str, extra_calls: int) -> Timed:
+        """Another comparison with the same baseline, with ``extra_calls`` more a leg; clocks and physics apply again.
+
+        Raises:
+            WorkerFailed: as :meth:`measure`.
+        """
+        baseline = self.baselines.worker(name, options.baseline_source)
+        candidate = TimedWorker(session, self.case.specs)
+        if self.place.cpus:
+            session.request({"op": "pin", "cpus": list(self.place.cpus)}, "pinning")
+        try:
+            timed = self._compare(candidate, baseline, name, options, extra_calls)
+            self._light(timed.sampled, self._agreement(timed))
+            return timed
+        finally:
+            candidate.drop_pool()
+
     def _compare(
         self, candidate: TimedWorker, baseline: TimedWorker, name: str, options: BenchOptions, extra_calls: int = 0
     ) -> Timed:

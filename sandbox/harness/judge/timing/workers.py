@@ -79,7 +79,10 @@ class TimedWorker:
         reply = self.session.request(message, "timed calls")
         judge_ms = (time.perf_counter() - start) * 1e3
         try:
-            return self._parse(reply, batch, judge_ms, read=read and mode != "empty")
+            run = self._parse(reply, batch, judge_ms, read=read and mode != "empty")
+            if mode != "empty" and not bool((run.inner_ms > 0).all()):
+                raise BadSpec("a call took no time at all")
+            return run
         except (KeyError, TypeError, ValueError) as error:
             reason = f"the answer to timed calls makes no sense: {str(error)[:200]}"
             raise WorkerFailed(Failure("REWARD_HACK", reason, "forged-answer")) from error

@@ -1,0 +1,114 @@
+"""A finalist's second examination: timed in a fresh process with other call counts, soaked, run under compute-sanitizer."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tilecast.sandbox.harness.judge.failure import WorkerFailed
+from tilecast.sandbox.harness.judge.session import Session
+from tilecast.sandbox.harness.judge.timing.closeness import difference
+from tilecast.sandbox.harness.judge.timing.tools import REPORT, ToolFailed, find_tool, run_tool
+from tilecast.sandbox.harness.judge.timing.workers import TimedWorker
+
+if TYPE_CHECKING:
+    from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
+
+SOAK_CALLS = 100
+SOAK_LEG = 10
+ALIGNMENT_BYTES, LARGEST_SHIFT = 16, 31
+"""Inputs start at a random multiple of 16 bytes, up to 496: vectorised loads of an honest kernel stay aligned."""
+CONTRADICTION = 1.25
+"""Two comparisons of the same kernel in two processes whose ratios differ by more than this were not of the same kernel."""
+SANITIZER_LIMIT_S = 120.0
+
+
+def confirm(
+    bench: Benchmark, session: Session, source: str, options: BenchOptions, first: dict[str, Any]
+) -> dict[str, Any]:
+    """Examine a finalist in a fresh session (loaded and constructed).
+
+    Returns:
+        The second ratio, how many calls were soaked, what the sanitizer said, and ``contradicts`` where the second
+        comparison does not agree with the first.
+
+    Raises:
+        WorkerFailed: as timing does; a wrong output in the soak counts as one.
+    """
+    name = str(first["baseline"])
+    again = replace(options, max_seconds=options.max_seconds / 2)
+    second = bench.measure_again(session, again, name, extra_calls=1 + secrets.randbelow(4))
+    ratios = float(first["speedup"]["ratio"]), second.sampled.estimate.ratio
+    soaked = soak(bench, session)
+    report: dict[str, Any] = {
+        "speedup": {"ratio": ratios[1], "low": second.sampled.estimate.low, "high": second.sampled.estimate.high},
+        "calls_per_leg": second.sampled.calls_per_leg,
+        "samples": second.sampled.samples,
+        "soaked_calls": soaked,
+        "sanitizer": sanitize(bench, source),
+    }
+    apart = math.exp(abs(math.log(ratios[0] / ratios[1])))
+    overlap = (
+        first["speedup"]["low"] <= second.sampled.estimate.high
+        and second.sampled.estimate.low <= first["speedup"]["high"]
+    )
+    if apart > CONTRADICTION and not overlap:
+        report["contradicts"] = f"speedup {ratios[0]:.4g} before, {ratios[1]:.4g} now"
+    return report
+
+
+def soak(bench: Benchmark, session: Session) -> int:
+    """A hundred calls on fresh inputs at shifted addresses, every output checked.
+
+    Raises:
+        WorkerFailed: with the strict rule's reason if an output is wrong.
+    """
+    worker = TimedWorker(session, bench.case.specs)
+    reference = bench.baselines.worker("eager")
+    legs = SOAK_CALLS // SOAK_LEG
+    for _ in range(legs):
+        contents = bench.contents.draw(SOAK_LEG)
+        expected = reference.leg(contents, "cold", 0)
+        worker.shift(contents, [ALIGNMENT_BYTES * secrets.randbelow(LARGEST_SHIFT + 1) for _ in contents])
+        run = worker.leg(contents, "cold", 0)
+        for content, want, got in zip(contents, expected.outputs, run.outputs, strict=True):
+            known = [item for item in want if item is not None]
+            if difference(known, got, bench.contents.tolerances):
+                failure = bench.contents.strict(content, got)
+                if failure is not None:
+                    raise WorkerFailed(failure)
+    worker.drop_pool()
+    return legs * SOAK_LEG
+
+
+def sanitize(bench: Benchmark, source: str) -> dict[str, Any]:
+    """Errors that compute-sanitizer's memory check finds in a few calls; ``ran`` is False with the reason where it cannot."""
+    device = bench.place.device
+    tool = find_tool("compute-sanitizer")
+    if device.type != "cuda" or tool is None:
+        return {
+            "ran": False,
+            "why": "no CUDA device" if device.type != "cuda" else "compute-sanitizer is not installed",
+        }
+    program = [tool, "--tool", "memcheck", "--log-file", "{cache}/" + REPORT]
+    inputs = bench.contents.draw(1)[0].inputs
+    try:
+        text = run_tool(
+            bench.place.zygotes, program, bench.case, source, inputs, device=str(device), limit_s=SANITIZER_LIMIT_S
+        )
+    except ToolFailed as error:
+        return {"ran": False, "why": str(error)[:300]}
+    return sanitizer_summary(text)
+
+
+def sanitizer_summary(text: str) -> dict[str, Any]:
+    """Count and first lines of errors in a report of compute-sanitizer."""
+    lines = [line.removeprefix("=========").strip() for line in text.splitlines()]
+    summary = next((line for line in lines if line.startswith("ERROR SUMMARY:")), None)
+    if summary is None:
+        return {"ran": False, "why": f"its report has no summary: {' '.join(lines)[-200:]}"}
+    count = int("".join(c for c in summary.split(":", 1)[1].split("error", 1)[0] if c.isdigit()) or 0)
+    shown = [line for line in lines if line.startswith(("Invalid", "Misaligned", "Program hit", "Race"))]
+    return {"ran": True, "errors": count, "first": shown[:3]}

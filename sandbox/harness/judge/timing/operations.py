@@ -1,0 +1,175 @@
+"""The judge's operations ``bench`` and ``baselines``: verification, then timing in the same worker."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tilecast.sandbox.harness.judge.case import WorkloadCase
+from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
+from tilecast.sandbox.harness.judge.languages import needs_interpreter
+from tilecast.sandbox.harness.judge.reference import FULL
+from tilecast.sandbox.harness.judge.session import Session
+from tilecast.sandbox.harness.judge.study import Study
+from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions, Place
+from tilecast.sandbox.harness.judge.timing.finalist import confirm
+from tilecast.sandbox.harness.judge.timing.profiling import profile_candidate
+from tilecast.sandbox.harness.judge.verify import CandidateRun, Progress, Verifier
+from tilecast.sandbox.harness.wire import Message
+
+_CPU_LIMIT_BYTES, _CPU_LIMIT_FLOPS = 1 << 26, 20e9
+"""Above this one call of ``full`` is not timed on a CPU: the small workload that was checked is."""
+_OVERHEAD_S = 120.0
+
+
+@dataclass
+class TimingDesk:
+    """Benchmarks of the problems that the judge has studied, by problem and workload; closed with the study."""
+
+    state_dir: Path | None = None
+    _benchmarks: dict[tuple[int, str], Benchmark] = field(default_factory=dict)
+
+    def bench(self, verifier: Verifier, candidate: Message, options: Message, progress: Progress) -> Message:
+        """The fields of a ``Measurement``: verified, and timed only if it passed.
+
+        Raises:
+            ProblemRefused: if no baseline runs.
+        """
+        start = time.monotonic()
+        run = _TimedRun(self, verifier, candidate, options, progress)
+        status, reason, workload = run.outcome()
+        answer: Message = {
+            "status": status,
+            "reason": reason,
+            "workloads": run.workload_results(status, workload),
+            "checks": run.trail.checks,
+            "source_sha256": candidate["sha256"],
+            "sandbox_level": verifier.zygotes.level,
+            "device": str(verifier.device),
+            "candidate": candidate["name"],
+        }
+        if status == "PASSED":
+            answer |= run.timing
+        return {**answer, "seconds": time.monotonic() - start}
+
+    def baselines(self, verifier: Verifier, options: Message, progress: Progress) -> Message:
+        """The fields of ``BaselineTimes``.
+
+        Raises:
+            ProblemRefused: if the reference does not run.
+        """
+        bench = self.benchmark(verifier, options, progress)
+        chosen = BenchOptions.of(options)
+        if chosen.baseline_source is not None:
+            name, worker, _ = bench.baseline(chosen)
+            return {
+                "times_ms": bench.baselines.time_alone({name: worker}),
+                "fastest": name,
+                "seconds": 0.0,
+                "notes": [],
+            }
+        ranking = bench.baselines.ranking()
+        wanted = ranking.fastest if chosen.baseline == "auto" else chosen.baseline
+        notes = list(ranking.notes)
+        if wanted not in ranking.times_ms:
+            raise ProblemRefused("INVALID_REFERENCE", f"baseline {wanted!r} could not be measured: {'; '.join(notes)}")
+        return {"times_ms": ranking.times_ms, "fastest": wanted, "seconds": ranking.seconds, "notes": notes}
+
+    def benchmark(self, verifier: Verifier, options: Message, progress: Progress) -> Benchmark:
+        """The benchmark of the workload that is timed, set up at first use."""
+        study = verifier.study
+        name = self._timed_workload(study, str(options.get("workload", FULL)), verifier.device)
+        key = (id(study), name)
+        if key not in self._benchmarks:
+            progress(f"setting up timing on workload {name}")
+            case = next((c for c in study.cases if c.name == name), None) or study.builder.build(name)
+            hardware = options.get("hardware")
+            place = Place(
+                verifier.zygotes, verifier.device, self.state_dir, hardware if isinstance(hardware, dict) else None
+            )
+            self._benchmarks[key] = Benchmark(place, study.reference.problem, study.builder, case, progress)
+        return self._benchmarks[key]
+
+    def _timed_workload(self, study: Study, wanted: str, device: torch.device) -> str:
+        """``full``, or on a CPU the largest one checked if a call of ``full`` would take too long there."""
+        checked = [case.name for case in study.cases]
+        if wanted in checked or device.type == "cuda":
+            return wanted
+        if wanted not in study.reference.workloads:
+            raise ProblemRefused(
+                "INVALID_REFERENCE", f"there is no workload {wanted!r}: there are {', '.join(checked)}"
+            )
+        facts = study.reference.describe(wanted)
+        small = "failed" not in facts and facts["flops"] <= _CPU_LIMIT_FLOPS and facts["min_bytes"] <= _CPU_LIMIT_BYTES
+        return wanted if small else checked[0]
+
+    def forget(self, study: Study) -> None:
+        """Close what belongs to a study that is closed."""
+        for key in [key for key in self._benchmarks if key[0] == id(study)]:
+            self._benchmarks.pop(key).close()
+
+    def close(self) -> None:
+        """Close everything."""
+        for bench in self._benchmarks.values():
+            bench.close()
+        self._benchmarks.clear()
+
+
+class _TimedRun(CandidateRun):
+    """Verification whose worker, once it has passed, is timed."""
+
+    def __init__(
+        self, desk: TimingDesk, owner: Verifier, candidate: Message, options: Message, progress: Progress
+    ) -> None:
+        super().__init__(owner, candidate, options, progress)
+        self.desk = desk
+        self.timing: Message = {}
+
+    def _check(self, session: Session, source: str) -> None:
+        super()._check(session, source)
+        if needs_interpreter(source, self.owner.device):
+            note = "its kernels run in an interpreter on this CPU: checked, but a time would mean nothing"
+            self.timing = {"details": {"notes": [note]}}
+            return
+        bench = self.desk.benchmark(self.owner, self.options, self.progress)
+        chosen = BenchOptions.of(self.options)
+        session.extend(chosen.max_seconds + _OVERHEAD_S)
+        self._select(session, bench.case)
+        self.progress(f"timing on {bench.case.name}")
+        self.timing = bench.measure(session, chosen)
+        self._refuse_findings(session, "timing")
+        self._extras(session, bench, chosen, source)
+
+    def _select(self, session: Session, case: WorkloadCase) -> None:
+        """The module of the timed workload, with the parameters that the baseline has."""
+        if case in self.study.cases:
+            session.use(case.name)
+        else:
+            session.construct("ModelNew", case.arguments, seed=0, slot=f"timed {case.name}")
+        if case.state:
+            session.set_parameters(case.state)
+
+    def _extras(self, session: Session, bench: Benchmark, chosen: BenchOptions, source: str) -> None:
+        details: dict[str, Any] = self.timing["details"]
+        if bench.case.name != self.options.get("workload", FULL):
+            details["notes"].append(f"timed on workload {bench.case.name!r}: `full` is too large for this CPU")
+        details["workload"] = bench.case.name
+        if self.options.get("profile"):
+            self.progress("profiling")
+            details["profile"] = profile_candidate(bench, session, source)
+        if self.options.get("confirm"):
+            self.progress("confirming in a fresh process")
+            with self.owner.session(self.options, source, None) as fresh:
+                fresh.extend(2 * chosen.max_seconds + _OVERHEAD_S)
+                fresh.load(source)
+                fresh.construct("ModelNew", bench.case.arguments, seed=0)
+                if bench.case.state:
+                    fresh.set_parameters(bench.case.state)
+                details["confirmed"] = confirm(bench, fresh, source, chosen, self.timing)
+            if details["confirmed"].get("contradicts"):
+                reason = f"timed again in a fresh process it is another: {details['confirmed']['contradicts']}"
+                raise WorkerFailed(Failure("REWARD_HACK", reason, "not-reproduced"))

@@ -1,0 +1,118 @@
+"""NVIDIA's tools around one candidate, confined: found, run within a time limit, their report read back as text."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness.judge.case import WorkloadCase
+from tilecast.sandbox.harness.judge.zygotes import Zygotes, limits_for
+from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree
+from tilecast.sandbox.harness.wire import WireClosed, WireError
+
+_BYTES = torch.uint8
+REPORT = "report.txt"
+_REPORT_BYTES = 4 << 20
+_PLACES = ("/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer", "/opt/nvidia/nsight-compute/*")
+
+
+class ToolFailed(Exception):
+    """The tool is not there, was refused, or took too long; the text says which."""
+
+
+def find_tool(name: str) -> str | None:
+    """Path of one of NVIDIA's programs, on the path or where its toolkit is usually installed."""
+    found = shutil.which(name)
+    places = [place for pattern in _PLACES for place in sorted(glob.glob(pattern), reverse=True)]
+    return found or next((f"{place}/{name}" for place in places if os.access(f"{place}/{name}", os.X_OK)), None)
+
+
+def run_tool(
+    zygotes: Zygotes,
+    program: Sequence[str],
+    case: WorkloadCase,
+    source: str,
+    inputs: Sequence[Any],
+    *,
+    device: str,
+    limit_s: float,
+) -> str:
+    """Run ``program`` (its report goes to ``{cache}/report.txt``) around a few calls of the candidate.
+
+    Raises:
+        ToolFailed: if it could not be run, or wrote nothing.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tilecast-tool-"))
+    folder.chmod(0o777)
+    try:
+        write_case(folder, case, source, inputs, device)
+        limits = replace(limits_for("cuda"), cpu_s=int(limit_s) + 30)
+        worker = zygotes.spawn_job("tool", {"device": device, "program": list(program)}, limits, cache=str(folder))
+        try:
+            ended = _wait(worker, limit_s)
+            log = worker.log_tail()
+        finally:
+            worker.kill()
+        report = folder / REPORT
+        if not ended:
+            raise ToolFailed(f"{program[0]} did not finish within {limit_s:g} s")
+        if not report.is_file() or report.is_symlink():
+            raise ToolFailed(f"{program[0]} wrote no report: {log or 'no output'}")
+        with report.open("rb") as file:
+            return file.read(_REPORT_BYTES).decode("utf-8", "replace")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait(worker: Any, limit_s: float) -> bool:
+    """Whether it ended in time; a message before that says that it never started."""
+    end = time.monotonic() + limit_s
+    try:
+        message = worker.channel.receive(5.0)
+        raise ToolFailed(str(message.get("failed", message))[:300])
+    except WireClosed:
+        pass  # the program has taken the process over, which closes the channel
+    except WireError as error:
+        raise ToolFailed(f"the tool did not start: {error}") from error
+    while time.monotonic() < end:
+        if worker.wait_status(0.0) is not None:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def write_case(folder: Path, case: WorkloadCase, source: str, inputs: Sequence[Any], device: str) -> None:
+    """What the standalone runner reads: JSON, and the raw bytes of every tensor in it."""
+    tensors: list[Tensor] = []
+    document: dict[str, Any] = {
+        "device": device,
+        "source": source,
+        "warm_calls": 2,
+        "calls": 1,
+        "arguments": encode_tree(list(case.arguments), tensors),
+        "inputs": encode_tree(list(inputs), tensors),
+    }
+    document["state"] = {name: len(tensors) + index for index, name in enumerate(case.state)}
+    tensors += case.state.values()
+    blob, items = bytearray(), []
+    for tensor in tensors:
+        dense = tensor.detach().contiguous().cpu()
+        spec = TensorSpec.dense(tuple(dense.shape), dense.dtype)
+        items.append({"at": len(blob), "spec": spec.to_message()})
+        if spec.extent:
+            blob += bytes(dense.reshape(-1).view(_BYTES).numpy())
+        blob += bytes(-len(blob) % 64)
+    document["tensors"] = items
+    (folder / "case.bin").write_bytes(blob)
+    (folder / "case.json").write_text(json.dumps(document), encoding="utf-8")

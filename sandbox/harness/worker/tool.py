@@ -1,0 +1,25 @@
+"""The job that becomes another program: a profiler or a checker, confined like any worker, around a standalone candidate."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from tilecast.sandbox.harness.wire import Channel
+
+NOT_STARTED = 96
+
+
+def run(args: dict[str, Any], channel: Channel) -> int:
+    """Replace this process by ``program`` around the standalone runner. ``{cache}`` in arguments is the shared folder."""
+    cache = os.path.dirname(os.environ["TRITON_CACHE_DIR"])
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    command = [str(item).replace("{cache}", cache) for item in args["program"]]
+    command += [sys.executable, "-m", "tilecast.sandbox.harness.worker.standalone", f"{cache}/case.json"]
+    os.set_inheritable(channel.fileno(), False)  # its closing tells the judge that the program has started
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        channel.send({"failed": f"{command[0]}: {error}"})
+    return NOT_STARTED
