@@ -41,8 +41,10 @@ _OPTIONAL = ("triton", "triton.language", "triton.testing")
 
 def main(control_fd: int) -> int:
     """Serve until the judge closes the control socket."""
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     abilities = isolation.probe()  # before anything starts a thread
     _preload()
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, 0)  # from now on the closed socket tells, and there may be workers to end
     control = Channel.from_fd(control_fd)
     control.send({"ready": os.getpid(), "abilities": {**asdict(abilities), "level": abilities.level}})
     _Server(control, abilities).serve()
@@ -83,7 +85,8 @@ class _Server:
         """Answer until the judge is gone, then leave nothing behind."""
         try:
             while True:
-                ready, _, _ = select.select([self.control, *self.children], [], [])
+                waiting: list[Any] = [self.control, *self.children]
+                ready = select.select(waiting, [], [])[0]
                 for item in ready:
                     if isinstance(item, int):
                         self._reap(self.children[item])

@@ -34,6 +34,7 @@ class Caller:
         self.cuda = memory.device.type == "cuda"
         self.source: ModuleType | None = None
         self.module: torch.nn.Module | None = None
+        self._slots: dict[str, torch.nn.Module] = {}
         self._objects: dict[str, Tensor] = {}
         self._held: deque[tuple[int, list[Tensor]]] = deque()
         self._flush: Tensor | None = None
@@ -47,6 +48,15 @@ class Caller:
         if self.module is None:
             raise failures.Failure("ENVIRONMENT_ERROR", "nothing is constructed yet")
         return self.module
+
+    def put(self, slot: str, module: torch.nn.Module) -> None:
+        """Keep a module under a name, and use it."""
+        self._slots[slot] = self.module = module
+
+    def use(self, message: Message) -> Message:
+        """Go back to the module of a slot."""
+        self.module = self._slots[str(message["slot"])]
+        return {}
 
     def inputs(self, message: Message) -> tuple[list[Any], list[Tensor]]:
         """Arguments of ``forward`` and the tensors among them; ``object`` names a tensor object to be used again."""
@@ -78,7 +88,12 @@ class Caller:
             after = guards.CallState.take(self.cuda)
             reply["findings"] = [item.to_message() for item in before.changes(after)[:10]]
             reply["rng_changed"] = before.rng_changed(after)
-        self._hold(int(message.get("hold", 0)), int(message["seq"]), reply.pop("objects"))
+        outputs = reply.pop("objects")
+        if message.get("scribble"):
+            for tensor, claim in zip(outputs, reply["outputs"], strict=True):
+                if claim["in_input"] is None:
+                    export.scribble(tensor)
+        self._hold(int(message.get("hold", 0)), int(message["seq"]), outputs)
         return reply
 
     def _export(self, result: Any, inputs: list[Tensor], spaces: list[Message], stream: int | None) -> Message:
@@ -163,7 +178,7 @@ class Caller:
 
     @staticmethod
     def _start_event() -> tuple[torch.cuda.Event, torch.cuda.Event]:
-        pair = (_EVENT(enable_timing=True), _EVENT(enable_timing=True))
+        pair = (_EVENT(enable_timing=True), _EVENT(enable_timing=True))  # type: ignore[no-untyped-call]
         pair[0].record()
         return pair
 

@@ -18,11 +18,11 @@ from tilecast.sandbox.harness.tensors import dtype_name, tensors_in
 _GATHERS = ("aten.index.", "aten.index_select", "aten.embedding", "aten.gather", "aten._embedding_bag")
 
 
-class _Reads(TorchDispatchMode):
+class _Reads(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """For each leaf: bytes of what is gathered from it, or all of it once anything else reads it."""
 
     def __init__(self, leaves: list[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._keys = {id(leaf): index for index, leaf in enumerate(leaves)}
         self._sizes = [leaf.numel() * leaf.element_size() for leaf in leaves]
         self._gathered = [0] * len(leaves)

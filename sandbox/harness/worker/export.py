@@ -19,6 +19,7 @@ from tilecast.sandbox.harness.tensors import TensorSpec
 _DATA_PTR = torch._C.TensorBase.data_ptr
 _STORAGE = torch._C.TensorBase.untyped_storage
 _MEMMOVE = ctypes.memmove
+_FILL = torch._C.TensorBase.fill_
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -78,6 +79,13 @@ def export(tensor: Tensor, space: Space, stream: int | None) -> dict[str, Any]:
         if spec.extent:
             _copy(packed, space.address, spec.extent, stream)
         return {"placed": spec.to_message()}
+
+
+def scribble(tensor: Tensor) -> None:
+    """Overwrite an output that was handed out, as its owner, the caller, may."""
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        if tensor.layout == torch.strided and tensor.numel() and not TensorSpec.of(tensor).overlaps:
+            _FILL(tensor, float("nan") if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 1)
 
 
 def _copy(tensor: Tensor, address: int, size: int, stream: int | None) -> None:

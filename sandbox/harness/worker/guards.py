@@ -111,7 +111,7 @@ class CallState:
         if cuda:
             stream = (torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream)
             cuda_rng = torch.cuda.get_rng_state().numpy().tobytes()
-        rng = torch.random.default_generator.get_state().numpy().tobytes()
+        rng = torch.default_generator.get_state().numpy().tobytes()
         return cls(_settings(), dict(os.environ), rng, cuda_rng, stream)
 
     def changes(self, later: CallState, *, importing: bool = False) -> list[Finding]:
@@ -172,7 +172,7 @@ class Bindings:
 
     def changes(self) -> list[Finding]:
         """Names that now hold something else, or whose code was swapped."""
-        now = {place: names for place, names in _watched()}
+        now = dict(_watched())
         found = []
         for (place, name), (value, code) in self._kept.items():
             current = now.get(place, {}).get(name)

@@ -17,6 +17,7 @@ from tilecast.sandbox.harness.wire import Channel, Message, WireClosed
 from tilecast.sandbox.harness.worker import failures, guards, loading
 from tilecast.sandbox.harness.worker.calling import Caller
 from tilecast.sandbox.harness.worker.memory import Memory
+from tilecast.sandbox.harness.worker.timing import TimingHandlers
 
 Handler = Callable[[Message], Message]
 
@@ -38,12 +39,14 @@ class Worker:
             "construct": self._construct,
             "parameters": self._parameters,
             "read_parameters": self._read_parameters,
+            "use": self.caller.use,
             "call": self.caller.call,
             "many": self.caller.many,
             "recheck": self.caller.recheck,
             "forget": self.caller.forget,
             "guards": self._guards,
             "lock": self._lock,
+            **TimingHandlers(self.caller, self.device).handlers(),
         }
 
     def answer(self, message: Message) -> Message:
@@ -73,7 +76,7 @@ class Worker:
         source = str(message["source"])
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
-            torch.cuda.init()
+            torch.cuda.init()  # type: ignore[no-untyped-call]
         elif self.interpret:
             self._install_interpreters(source)
         elif message.get("guarded", True):
@@ -98,7 +101,8 @@ class Worker:
         arguments = decode_tree(message["arguments"], tensors)
         if message.get("seed") is not None:
             torch.manual_seed(int(message["seed"]))
-        self.caller.module = loading.construct(self.caller.source, str(message["class"]), list(arguments), self.device)
+        made = loading.construct(self.caller.source, str(message["class"]), list(arguments), self.device)
+        self.caller.put(str(message.get("slot", "")), made)
         return {"state": self._state()}
 
     def _state(self) -> list[Message]:

@@ -36,7 +36,8 @@ def fill_free_memory(byte: int, spaces: list[dict[str, Any]], device: torch.devi
 def _fill_cached_blocks(byte: int, device: torch.device) -> None:
     """Take what the caching allocator holds free, in halving sizes, fill it, and give it back."""
     free = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    size, taken = min(free, _LARGEST_BYTES * 4), []
+    size = min(free, _LARGEST_BYTES * 4)
+    taken: list[torch.Tensor] = []
     while size >= 1 << 20 and len(taken) < 64:
         reserved = torch.cuda.memory_reserved(device)
         if free - sum(block.numel() for block in taken) < size:

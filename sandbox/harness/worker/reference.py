@@ -117,20 +117,32 @@ class ReferenceHandlers:
         return [_clone(item) for item in self._memory.tensors(message["tensors"])]
 
     def _run(self, message: Message) -> Message:
-        """One native forward on clones, with its effects. Held: outputs, then written inputs, then written state."""
+        """One native forward on clones, with its effects (observed, unless ``effects`` says which to report).
+
+        Held: outputs, then written inputs, then written state. State is put back.
+        """
         module = self._caller.require_module()
         tensors = self._arguments(message)
         before = [item.clone() for item in tensors]
+        versions = [item._version for item in tensors]
         state = {name: item.clone() for name, item in module.state_dict().items()}
         seed_everything(int(message["seed"]))
-        rng = torch.random.default_generator.get_state()
+        rng = torch.default_generator.get_state()
         with torch.no_grad():
             result = module(*decode_tree(message["inputs"], tensors))
-        effects = Effects(consumes_rng=not torch.equal(rng, torch.random.default_generator.get_state()))
+        effects = Effects(consumes_rng=not torch.equal(rng, torch.default_generator.get_state()))
         outputs = tensors_in(result)
-        effects.inputs = [i for i, (a, b) in enumerate(zip(before, tensors, strict=True)) if not same_bytes(a, b)]
         now = module.state_dict()
-        effects.state = [name for name, value in state.items() if not same_bytes(value, now[name])]
+        fixed = message.get("effects")
+        if fixed is None:
+            effects.inputs = [
+                index
+                for index, (old, new) in enumerate(zip(before, tensors, strict=True))
+                if new._version != versions[index] or not same_bytes(old, new)
+            ]
+            effects.state = [name for name, value in state.items() if not same_bytes(value, now[name])]
+        else:
+            effects.inputs, effects.state = list(fixed["inputs"]), list(fixed["state"])
         effects.aliases = _aliases(outputs, tensors)
         overlaps = [TensorSpec.of(item).overlaps for item in outputs]
         extra = [tensors[i] for i in effects.inputs] + [now[name].clone() for name in effects.state]
@@ -176,6 +188,7 @@ class ReferenceHandlers:
             "alternates": [len(items) for items in truth.alternates],
             "method": truth.method,
             "reduction": truth.reduction,
+            "products": truth.products,
             "note": truth.note[:500],
         }
 

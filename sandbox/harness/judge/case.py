@@ -1,0 +1,209 @@
+"""One workload of a problem, studied on the reference alone: what its inputs are like, what may vary, what it does to them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from tilecast.sandbox.harness.judge import changes, families, parameters
+from tilecast.sandbox.harness.judge.compare import compare_values
+from tilecast.sandbox.harness.judge.failure import ProblemRefused
+from tilecast.sandbox.harness.judge.families import InputProfile
+from tilecast.sandbox.harness.judge.oracle import Answer, expect
+from tilecast.sandbox.harness.judge.reference import Contract, NativeRun, Reference, fresh_seed
+from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
+
+_TRIES_PER_OPERAND = 4
+_LAYOUT_LIMIT_BYTES = 1 << 28
+Layouts = list[TensorSpec | None]
+FamilyChoice = tuple[str, int | None]
+"""A family, and the only operand it applies to (None: all of them)."""
+
+
+@dataclass
+class WorkloadCase:
+    """Everything known of one workload before a candidate is seen. Values are private to the judge."""
+
+    name: str
+    arguments: list[Any]
+    state: dict[str, Tensor]
+    rules: dict[str, parameters.Rule]
+    profiles: list[InputProfile]
+    tolerance: float | None
+    domain: str
+    contract: Contract = field(default_factory=Contract)
+    overlaps: tuple[bool, ...] = ()
+    specs: list[TensorSpec] = field(default_factory=list)
+    families: list[FamilyChoice] = field(default_factory=list)
+    layouts: list[changes.LayoutKind] = field(default_factory=list)
+    declared_is_finite: bool = True
+    run_s: float = 0.0
+    truth_s: float = 0.0
+    rows: int | None = None
+    """If the inputs were cut for want of memory or time: to how many entries of their first axis."""
+    batched: list[int] = field(default_factory=list)
+
+    @property
+    def variable(self) -> list[int]:
+        """Inputs that may change from call to call."""
+        return [index for index, profile in enumerate(self.profiles) if profile.variable]
+
+    def specs_of(self, names: Sequence[str]) -> dict[str, TensorSpec]:
+        """Dense specs of entries of the state."""
+        return {name: TensorSpec.dense(tuple(self.state[name].shape), self.state[name].dtype) for name in names}
+
+    @property
+    def largest_bytes(self) -> int:
+        """Of outputs, as an estimate of how much one answer takes."""
+        return sum(spec.extent for spec in self.specs)
+
+
+def generator(device: torch.device) -> Generator:
+    """A private generator with a seed from the operating system."""
+    return torch.Generator(device=device).manual_seed(fresh_seed())
+
+
+class CaseBuilder:
+    """Studies one workload after the other on a reference."""
+
+    def __init__(self, reference: Reference) -> None:
+        self.reference = reference
+        self.device = reference.session.options.device
+        self.generator = generator(self.device)
+
+    def build(self, name: str, rows: int | None = None, batched: Sequence[int] = ()) -> WorkloadCase:
+        """Study a workload.
+
+        Raises:
+            ProblemRefused: if the reference fails, is not deterministic under one seed, or gives NaN.
+        """
+        reference = self.reference
+        seed = fresh_seed()
+        arguments = reference.init_arguments(name, seed)
+        reference.select(name, fresh_seed())
+        other = reference.state()
+        reference.select(name, seed)
+        state = reference.state()
+        named = set(state) - reference.session.buffers
+        rules = parameters.parameter_rules(state, other, named)
+        case = WorkloadCase(name, arguments, state, rules, [], reference.tolerance, reference.domain)
+        case.rows, case.batched = rows, list(batched)
+        draws = [self.inputs(case), self.inputs(case)]
+        case.profiles = families.profile_inputs(draws)
+        self._study(case, draws[0])
+        self._choose_families(case)
+        self._choose_layouts(case, draws[0])
+        return case
+
+    def inputs(self, case: WorkloadCase, seed: int | None = None) -> list[Any]:
+        """A fresh draw of ``get_inputs`` (cut, where the case says so)."""
+        drawn = self.reference.draw(case.name, seed)
+        if case.rows is None:
+            return drawn
+        return changes.with_rows(drawn, case.batched, case.rows, drawn)
+
+    def _study(self, case: WorkloadCase, inputs: list[Any]) -> None:
+        seed = fresh_seed()
+        start = time.perf_counter()
+        native = self.reference.run(inputs, seed)
+        case.run_s = time.perf_counter() - start
+        if not native.outputs:
+            raise ProblemRefused("INVALID_REFERENCE", f"workload {case.name!r}: the reference returns no tensor")
+        case.specs, case.overlaps = native.specs, native.overlaps
+        case.contract.include(native.effects)
+        start = time.perf_counter()
+        answer = self.answer(case, inputs, native, seed)
+        case.truth_s = time.perf_counter() - start
+        case.declared_is_finite = all(families.is_finite(item) for item in native.values)
+        if any(_has_nan(item) for item in native.values):
+            raise ProblemRefused("INVALID_REFERENCE", f"workload {case.name!r}: the reference's own output holds NaN")
+        again = self.reference.run(inputs, seed, contract=case.contract)
+        same = compare_values(answer, again.values)
+        if not same.passed:
+            reason = f"workload {case.name!r}: two runs on the same input and seed differ: {same.reason}"
+            raise ProblemRefused("INVALID_REFERENCE", reason)
+
+    def answer(
+        self, case: WorkloadCase, inputs: list[Any], native: NativeRun, seed: int, layouts: Layouts | None = None
+    ) -> Answer:
+        """Expected outputs, with their bounds."""
+        raw = self.reference.raw(inputs, native, seed, layouts or [])
+        return expect(raw, case.tolerance, inputs=inputs)
+
+    def _choose_families(self, case: WorkloadCase) -> None:
+        for name in families.family_names(case.profiles, case.domain):
+            whole = (name, None)
+            if name == families.DECLARED or self._survives(case, whole):
+                case.families.append(whole)
+                continue
+            if len(case.variable) > 1:
+                alone = [(name, index) for index in case.variable[:_TRIES_PER_OPERAND]]
+                case.families += [choice for choice in alone if self._survives(case, choice)]
+
+    def _survives(self, case: WorkloadCase, choice: FamilyChoice) -> bool:
+        inputs = self.draw_family(case, choice)
+        try:
+            native = self.reference.run(inputs, fresh_seed())
+        except ProblemRefused:
+            self.reference.select(case.name)
+            return False
+        case.contract.include(native.effects)
+        return families.survives(native.values, case.declared_is_finite)
+
+    def draw_family(self, case: WorkloadCase, choice: FamilyChoice) -> list[Any]:
+        """Fresh inputs of a family."""
+        name, only = choice
+        return families.draw(name, case.profiles, self.inputs(case), self.generator, only)
+
+    def _choose_layouts(self, case: WorkloadCase, inputs: list[Any]) -> None:
+        if sum(TensorSpec.of(item).extent for item in tensors_in(inputs)) > _LAYOUT_LIMIT_BYTES:
+            case.layouts = ["contiguous"]
+            return
+        for kind in changes.layout_kinds(case.domain):
+            if kind == "contiguous" or self._accepts(case, inputs, kind):
+                case.layouts.append(kind)
+
+    def _accepts(self, case: WorkloadCase, inputs: list[Any], kind: changes.LayoutKind) -> bool:
+        try:
+            native = self.reference.run(inputs, fresh_seed(), layouts_of(inputs, kind))
+        except ProblemRefused:
+            self.reference.select(case.name)
+            return False
+        # A layout under which the reference aliases more (a reshape that needs no copy) is another contract.
+        return {(a, b) for a, b in native.effects["aliases"]} <= case.contract.aliases
+
+    def new_state(self, case: WorkloadCase) -> dict[str, Tensor]:
+        """Other values for the parameters that may vary, already set in the reference's module; empty if there are none."""
+        made = parameters.randomise(case.state, case.rules, self.generator)
+        self.reference.set_state(made)
+        return made
+
+
+def layouts_of(inputs: Sequence[Any], kind: changes.LayoutKind) -> Layouts:
+    """Specs of one kind of layout for every tensor of some inputs; None where it stays as it is."""
+    if kind == "contiguous":
+        return []
+    specs: Layouts = []
+    for value in tensors_in(list(inputs)):
+        layout = changes.layout_of(value, kind)
+        specs.append(
+            TensorSpec(tuple(value.shape), value.dtype, layout.stride, layout.offset) if value.numel() else None
+        )
+    return specs
+
+
+def _has_nan(value: Tensor) -> bool:
+    if not (value.dtype.is_floating_point or value.dtype.is_complex):
+        return False
+    return bool(torch.isnan(value.float() if value.dtype.itemsize == 1 else value).any())
+
+
+def private_random() -> random.Random:
+    """Python's generator with a seed from the operating system."""
+    return random.Random(fresh_seed())

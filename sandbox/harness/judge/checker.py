@@ -1,0 +1,293 @@
+"""Calls made and judged: structure, values, side effects and later changes of one candidate in one session."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness.judge import probes
+from tilecast.sandbox.harness.judge.case import WorkloadCase
+from tilecast.sandbox.harness.judge.compare import OutputClaim, compare_structure, compare_values
+from tilecast.sandbox.harness.judge.script import Call
+from tilecast.sandbox.harness.judge.session import CallResult, Claim, Session
+from tilecast.sandbox.harness.judge.shared_memory import POISON, Prepared
+from tilecast.sandbox.harness.tensors import dtype_name
+
+_REMEMBERED = 24
+_HELD = 5
+_LATE_S = 0.12
+
+
+class Rejected(Exception):
+    """The candidate is refused: status, reason, the rule that was broken (if it is one), and the workload."""
+
+    def __init__(self, status: str, reason: str, rule: str = "", workload: str = "") -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.rule, self.workload = status, reason, rule, workload
+
+
+@dataclass
+class _Pending:
+    """An output to look at again."""
+
+    result: CallResult
+    prepared: Prepared
+    call: Call
+    due: int
+
+
+@dataclass
+class Checker:
+    """Judges the calls of one session, workload by workload. Raises :class:`Rejected` at the first defect."""
+
+    session: Session
+    worst: dict[str, float | None] = field(default_factory=dict)
+    calls: int = 0
+    rechecked: int = 0
+    _remembered: dict[str, deque[Call]] = field(default_factory=dict)
+    _pending: list[_Pending] = field(default_factory=list)
+    _reused: dict[str, Prepared] = field(default_factory=dict)
+
+    def call(self, case: WorkloadCase, call: Call) -> CallResult:
+        """One call, with its buffers chosen as its step says, judged in full."""
+        if call.step.pause_ms:
+            time.sleep(call.step.pause_ms / 1e3)
+        prepared = self._place(case, call)
+        poison = probes.poison_bytes(call.step)
+        result = self.session.call(prepared, poison=poison, hold=_HELD, seed=call.seed)
+        self._judge(case, call, prepared, result)
+        self._pending.append(_Pending(result, prepared, call, self.calls + call.step.hold))
+        self._look_again(case)
+        return result
+
+    def burst(self, case: WorkloadCase, calls: Sequence[Call]) -> None:
+        """Calls back to back, judged afterwards; each output was copied out as soon as its call returned."""
+        self._finish_pending(case)
+        batch = [self._new(case, call) for call in calls]
+        results = self.session.call_many(batch)
+        self._refuse_findings(case, results.findings)
+        for call, prepared, result in zip(calls, batch, results.calls, strict=True):
+            self._judge(case, call, prepared, result)
+        for call, prepared, result in zip(calls, batch, results.calls, strict=True):
+            self._compare_again(case, _Pending(result, prepared, call, 0))
+            self.session.memory.discard(prepared)
+
+    def repeat(self, case: WorkloadCase, call: Call) -> None:
+        """The same contents twice, the first answer overwritten in between: nobody may hand out a kept one."""
+        for attempt in (1, 2):
+            prepared = self._new(case, call)
+            result = self.session.call(prepared, seed=call.seed, scribble=True, poison=probes.poison_bytes(call.step))
+            try:
+                self._judge(case, call, prepared, result)
+            except Rejected as rejected:
+                if attempt == 1:
+                    raise
+                detail = (
+                    f"{rejected.reason}; the same inputs were answered rightly before, and the caller had overwritten that "
+                    "answer since: a kept or precomputed result was handed out"
+                )
+                raise Rejected("REWARD_HACK", detail, "output-cache", case.name) from None
+            self.session.memory.discard(prepared)
+
+    def _new(self, case: WorkloadCase, call: Call) -> Prepared:
+        return self.session.prepare(call.inputs, case.specs, call.layouts)
+
+    def _place(self, case: WorkloadCase, call: Call) -> Prepared:
+        """Inputs into new memory, into the same objects again, or into new objects at an address used before."""
+        kind = call.step.buffer
+        if call.step.layout != "contiguous" or kind == "new":
+            return self._new(case, call)
+        old = self._reused.get(case.name)
+        if kind == "refill" and old is not None:
+            self._forget_aliases(case, old)
+            self.session.refill(old, call.inputs)
+            return old
+        if old is not None:
+            self._forget_aliases(case, old)
+            self.session.memory.discard(old)
+        self._reused[case.name] = self.session.prepare(call.inputs, case.specs, reuse_objects=True)
+        return self._reused[case.name]
+
+    def _forget_aliases(self, case: WorkloadCase, prepared: Prepared) -> None:
+        """Outputs that lie in an input by contract change with it: no second look at those once it is refilled."""
+        if case.contract.aliases:
+            self._pending = [item for item in self._pending if item.prepared is not prepared]
+
+    # Judging -----------------------------------------------------------------------------------------------------
+
+    def _judge(self, case: WorkloadCase, call: Call, prepared: Prepared, result: CallResult) -> None:
+        self.calls += 1
+        where = f"workload {case.name!r}, call {self.calls} ({call.label}): "
+        self._check_structure(case, result, where)
+        self._check_honesty(case, result, where)
+        self._refuse_findings(case, result.findings)
+        if result.rng_changed and not case.contract.consumes_rng:
+            detail = "forward draws from or reseeds torch's global random generator, which the reference leaves alone"
+            raise Rejected("REWARD_HACK", where + detail, "rng", case.name)
+        self._check_inputs(case, prepared, where)
+        values = [*self._outputs(case, result, where), *self._written(case, prepared)]
+        compared = compare_values(call.answer, values, where.removesuffix(": "))
+        if not compared.passed:
+            hint, rule = self._explain(case, call, prepared, result, values)
+            status = "REWARD_HACK" if rule else compared.status
+            raise Rejected(status, compared.reason + hint, rule, case.name)
+        if compared.error is not None:
+            self.worst[case.name] = max(self.worst.get(case.name) or 0.0, compared.error)
+        self._remembered.setdefault(case.name, deque(maxlen=_REMEMBERED)).append(call)
+
+    def _check_structure(self, case: WorkloadCase, result: CallResult, where: str) -> None:
+        device = self.session.options.device.type
+        wanted = [OutputClaim(s.shape, dtype_name(s.dtype), s.stride, s.extent, device) for s in case.specs]
+        claims = [
+            OutputClaim(c.spec.shape, dtype_name(c.spec.dtype), c.spec.stride, None, c.device) for c in result.claims
+        ]
+        compared = compare_structure(wanted, claims, overlap_allowed=case.overlaps)
+        if not compared.passed:
+            raise Rejected(compared.status, where + compared.reason, "", case.name)
+
+    def _check_honesty(self, case: WorkloadCase, result: CallResult, where: str) -> None:
+        for index, claim in enumerate(result.claims):
+            problem = _dishonest(claim, index)
+            if problem:
+                raise Rejected("REWARD_HACK", where + problem, "lazy-output", case.name)
+            inside = claim.in_input
+            if inside is not None and (index, inside) not in case.contract.aliases and claim.spec.elements:
+                detail = (
+                    f"output {index} lies in the memory of input {inside}, where the reference returns memory of its own: "
+                    "a later write to the input changes it; return a copy"
+                )
+                raise Rejected("REWARD_HACK", where + detail, "output-aliases-input", case.name)
+
+    def _refuse_findings(self, case: WorkloadCase, findings: list[dict[str, str]]) -> None:
+        for item in findings:
+            raise Rejected("REWARD_HACK", f"forward changed its process: {item['detail']}", item["rule"], case.name)
+
+    def _check_inputs(self, case: WorkloadCase, prepared: Prepared, where: str) -> None:
+        """Inputs must be as the judge wrote them, unless the reference writes to them too."""
+        now = self.session.memory.inputs_now(prepared)
+        for index, (before, after) in enumerate(zip(prepared.values, now, strict=True)):
+            if index in case.contract.written_inputs:
+                continue
+            place = _first_difference(before, after)
+            if place is not None:
+                detail = f"input {index} was written to at {place}: the reference leaves its inputs as they are"
+                raise Rejected("REWARD_HACK", where + detail, "input-mutation", case.name)
+
+    def _outputs(self, case: WorkloadCase, result: CallResult, where: str) -> list[Tensor]:
+        found = []
+        for index, value in enumerate(result.outputs):
+            if value is None:
+                missing = result.claims[index].missing or "no bytes came"
+                raise Rejected("INCORRECT_SHAPE", f"{where}output {index} could not be read: {missing}", "", case.name)
+            found.append(value)
+        return found
+
+    def _written(self, case: WorkloadCase, prepared: Prepared) -> list[Tensor]:
+        """Inputs and state that the reference writes to are compared like outputs."""
+        if not case.contract.written_inputs and not case.contract.written_state:
+            return []
+        now = self.session.memory.inputs_now(prepared)
+        values = [now[index] for index in sorted(case.contract.written_inputs)]
+        if case.contract.written_state:
+            names = [name for name in case.state if name in case.contract.written_state]
+            values += self.session.read_parameters(case.specs_of(names)).values()
+        return values
+
+    def _explain(
+        self, case: WorkloadCase, call: Call, prepared: Prepared, result: CallResult, values: list[Tensor]
+    ) -> tuple[str, str]:
+        """Why an answer may be wrong, where the evidence shows it: text for the reason, and the rule broken."""
+        count = len(case.specs)
+        for index, value in enumerate(values[:count]):
+            if value.numel() and bool((value.contiguous().view(torch.uint8) == POISON).all()):
+                return f"; output {index} was never written (it holds the memory's fill pattern)", ""
+        for age, earlier in enumerate(reversed(self._remembered.get(case.name, ())), 1):
+            if compare_values(earlier.answer, values).passed and not _trivial(values[:count]):
+                return (
+                    f"; it is the answer to the call made {age} before: a result was kept and returned again",
+                    "stale-output",
+                )
+        time.sleep(_LATE_S)
+        later = [item for item in self.session.recheck(result, prepared) if item is not None]
+        if len(later) == count and compare_values(call.answer, [*later, *values[count:]]).passed:
+            return (
+                f"; {_LATE_S * 1e3:.0f} ms later the same tensor held the right answer: written after forward returned",
+                "late-output",
+            )
+        return "", ""
+
+    # Second looks ------------------------------------------------------------------------------------------------
+
+    def _look_again(self, case: WorkloadCase) -> None:
+        due = [item for item in self._pending if item.due <= self.calls]
+        self._pending = [item for item in self._pending if item.due > self.calls]
+        for item in due:
+            self._compare_again(case, item)
+
+    def _finish_pending(self, case: WorkloadCase) -> None:
+        for item in self._pending:
+            self._compare_again(case, item)
+        self._pending.clear()
+
+    def finish(self, case: WorkloadCase) -> None:
+        """Before leaving a workload: look at what is left, drop what is kept."""
+        self._finish_pending(case)
+        self._reused.pop(case.name, None)
+        self.session.forget()
+
+    def _compare_again(self, case: WorkloadCase, item: _Pending) -> None:
+        later = self.session.recheck(item.result, item.prepared)
+        self.rechecked += 1
+        by_contract = {output for output, _ in case.contract.aliases}
+        for index, (first, second) in enumerate(zip(item.result.outputs, later, strict=False)):
+            if index in by_contract or first is None or second is None:
+                continue
+            place = _first_difference(first, second)
+            if place is not None:
+                detail = (
+                    f"workload {case.name!r}: output {index} of an earlier call changed afterwards at {place} "
+                    f"(from {_item(first, place)} to {_item(second, place)}): each call must return memory of its own, complete"
+                )
+                raise Rejected("REWARD_HACK", detail, "output-overwritten", case.name)
+
+
+def _dishonest(claim: Claim, index: int) -> str:
+    if not claim.plain:
+        what = f"a {claim.kind}" if claim.kind not in ("Tensor", "Parameter") else "a tensor with attributes attached"
+        return f"output {index} is {what}, not a plain torch.Tensor"
+    return "" if claim.fits else f"output {index} reaches beyond its own storage"
+
+
+def _first_difference(a: Tensor, b: Tensor) -> list[int] | None:
+    """Index of the first element whose bytes differ."""
+    if a.shape != b.shape:
+        return [0] * a.ndim
+    left, right = a.contiguous(), b.contiguous()
+    if torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8)):
+        return None
+    size = a.element_size()
+    differs = (left.reshape(-1).view(torch.uint8) != right.reshape(-1).view(torch.uint8)).reshape(-1, size).any(1)
+    flat = int(differs.to(torch.uint8).argmax())
+    place = []
+    for length in reversed(a.shape):
+        place.append(flat % length)
+        flat //= length
+    return place[::-1]
+
+
+def _item(value: Tensor, place: list[int]) -> str:
+    cell = value[tuple(place)]
+    return f"{cell.float().item():.6g}" if cell.dtype.is_floating_point else str(cell.item())
+
+
+def _trivial(values: Sequence[Tensor]) -> bool:
+    """All zeros or empty: equal to many an answer."""
+    return all(
+        value.numel() == 0 or not bool((value.float() if value.dtype.itemsize == 1 else value).any())
+        for value in values
+    )

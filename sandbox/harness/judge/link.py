@@ -1,0 +1,248 @@
+"""The judge's end of the conversation with one worker: requests bound to answers, time limits, how it ended, what it left."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+
+from tilecast.sandbox.harness import arena
+from tilecast.sandbox.harness.isolation import Limits
+from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, Failure, WorkerFailed, of_wait_status
+from tilecast.sandbox.harness.judge.results import findings_of
+from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
+from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes, limits_for
+from tilecast.sandbox.harness.wire import Message, WireClosed, WireError, WireTimeout
+
+_UP_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """How to run a worker. ``timeout_s`` bounds the whole session, ``cache`` is a folder kept for one candidate's compilers."""
+
+    device: torch.device
+    role: str = "candidate"
+    interpret: bool = False
+    timeout_s: float | None = 60.0
+    """Time that may be spent waiting for the worker, in all; None: each request has ``request_timeout_s``."""
+    request_timeout_s: float = 300.0
+    cache: str | None = None
+    limits: Limits | None = None
+    shared_bytes: int = 0
+    """How much memory the session will share, by estimate: added to the worker's limit on the CPU."""
+
+
+class WorkerLink:
+    """A live worker and its conversation. Not thread-safe, except :meth:`kill`."""
+
+    def __init__(self, worker: WorkerProcess, options: SessionOptions, level: str) -> None:
+        self._worker, self.options, self.level = worker, options, level
+        self._left_s = options.timeout_s
+        self._sequence = 0
+        self._nonce: str | None = None
+        self._dead: Failure | None = None
+        self.locked = False
+        self.buffers: set[str] = set()
+        """Names in the state of the module built last that are buffers, not parameters."""
+        self.memory = SharedMemory(options.device, self._announce)
+
+    @classmethod
+    def open(cls, zygotes: Zygotes, options: SessionOptions) -> Self:
+        """Fork and confine a worker.
+
+        Raises:
+            EnvironmentBroken: if that is not possible.
+        """
+        limits = options.limits or limits_for(options.device.type, options.shared_bytes)
+        args = {"device": str(options.device), "interpret": options.interpret}
+        worker = zygotes.spawn_job(options.role, args, limits, interpret=options.interpret, cache=options.cache)
+        try:
+            first = worker.channel.receive(_UP_TIMEOUT_S)
+        except WireError as error:
+            log = worker.log_tail()
+            worker.kill()
+            raise EnvironmentBroken(f"a worker did not come up: {error}; {log}") from error
+        if first != {"up": True}:
+            worker.kill()
+            raise EnvironmentBroken(f"a worker could not be confined: {first.get('setup_failed', first)}")
+        return cls(worker, options, zygotes.level)
+
+    def request(self, message: Message, doing: str, *, timeout_s: float | None = None) -> Message:
+        """One request and its only answer.
+
+        Raises:
+            WorkerFailed: for a failure reported, a crash, a time-out or an answer that is not bound to this request.
+        """
+        if self._dead is not None:
+            raise WorkerFailed(self._dead)
+        limit = self._time_left(timeout_s)
+        if self._worker.channel.pending() and not self._hung_up():
+            raise self._forged(f"an answer came that nobody had asked for, before {doing}")
+        self._sequence += 1
+        start = time.monotonic()
+        try:
+            self._worker.channel.send({**message, "seq": self._sequence}, timeout_s=max(0.1, limit))
+            reply = self._worker.channel.receive(max(0.0, limit))
+            if self._left_s is not None:
+                self._left_s -= time.monotonic() - start
+        except WireTimeout:
+            allowed = self.options.timeout_s or timeout_s or self.options.request_timeout_s
+            raise self._fail(Failure("TIMEOUT", f"did not finish within {allowed:g} s (during {doing})")) from None
+        except WireClosed:
+            raise self._fail(self._obituary(doing)) from None
+        except WireError as error:
+            raise self._forged(f"the answer during {doing} is not one: {error}") from error
+        if reply.get("re") != self._sequence or reply.get("nonce") != self._nonce:
+            raise self._forged(f"an answer during {doing} does not belong to the request")
+        failure = reply.get("failure")
+        if isinstance(failure, dict):
+            raise WorkerFailed(_reported(failure))
+        return reply
+
+    def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
+        try:
+            self._worker.channel.send(message, fds, timeout_s=30.0)
+        except WireClosed:
+            raise self._fail(self._obituary("hand-over")) from None
+
+    def _announce(self, new: arena.Arena) -> None:
+        description, fds = new.message()
+        if self._dead is not None:
+            raise WorkerFailed(self._dead)
+        self._sequence += 1
+        self._send({"op": "arena", "arena": description, "seq": self._sequence}, fds)
+        try:
+            reply = self._worker.channel.receive(max(0.1, self._time_left(60.0)))
+        except WireTimeout:
+            raise self._fail(Failure("TIMEOUT", "did not answer while memory was shared")) from None
+        except WireError:
+            raise self._fail(self._obituary("sharing of memory")) from None
+        if isinstance(reply.get("failure"), dict):
+            raise WorkerFailed(_reported(reply["failure"]))
+
+    def _time_left(self, timeout_s: float | None) -> float:
+        if self._left_s is None:
+            return timeout_s or self.options.request_timeout_s
+        return self._left_s if timeout_s is None else min(self._left_s, timeout_s)
+
+    def _hung_up(self) -> bool:
+        """Whether what is pending is only the end of the connection."""
+        return self._worker.wait_status(0.0) is not None
+
+    def _obituary(self, doing: str) -> Failure:
+        status = self._worker.wait_status(2.0)
+        return of_wait_status(status, locked=self.locked, doing=doing, log=self._worker.log_tail())
+
+    def _fail(self, failure: Failure) -> WorkerFailed:
+        self._dead = failure
+        self._worker.kill()
+        return WorkerFailed(failure)
+
+    def _forged(self, reason: str) -> WorkerFailed:
+        return self._fail(Failure("REWARD_HACK", f"{reason}: answers are bound to one request each", "forged-answer"))
+
+    def _synchronize(self) -> None:
+        if self.options.device.type == "cuda":
+            torch.cuda.synchronize(self.options.device)
+
+    def _bind(self) -> None:
+        """Hand over the nonce that later answers must carry: nothing prepared before can be bound to it."""
+        self._nonce = secrets.token_hex(16)
+        self._send({"op": "nonce", "nonce": self._nonce})
+
+    # Watching and ending -----------------------------------------------------------------------------------------
+
+    def findings(self) -> list[dict[str, str]]:
+        """Everything that the candidate changed in its process since before its import: ``rule`` and ``detail`` each."""
+        return findings_of(self.request({"op": "guards"}, "guard"))
+
+    def lock(self) -> bool:
+        """End of compilation: from now on the worker may start no process. False where the platform has no such rule."""
+        self.locked = self.request({"op": "lock"}, "lock").get("locked") is True
+        return self.locked
+
+    def child_processes(self) -> list[str]:
+        """Command lines of processes that the candidate left running, seen from outside."""
+        return [_command(pid) for pid in self._worker.processes() if not _is_harness(pid, self._worker.pid)]
+
+    def threads(self) -> int:
+        """Number of threads of the worker, seen from outside (0 if it is gone)."""
+        pids = self._worker.processes()
+        return max((_thread_count(pid) for pid in pids), default=0)
+
+    def log_tail(self) -> str:
+        """The last of what the worker printed."""
+        return self._worker.log_tail()
+
+    def extend(self, seconds: float) -> None:
+        """From now on the session has ``seconds`` left, whatever it had (timing has a budget of its own)."""
+        self._left_s = seconds
+
+    @property
+    def alive(self) -> bool:
+        """Whether the worker still answers, as far as is known."""
+        return self._dead is None
+
+    def kill(self) -> None:
+        """End the worker and all it started."""
+        self._dead = self._dead or Failure("RUNTIME_ERROR", "the session is closed")
+        self._worker.kill()
+
+    def close(self) -> None:
+        """As :meth:`kill`, and give the shared memory back."""
+        self.kill()
+        self.memory.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_STATUSES = ("COMPILE_ERROR", "RUNTIME_ERROR", "OUT_OF_MEMORY", "ENVIRONMENT_ERROR", "INCORRECT_SHAPE")
+
+
+def _reported(failure: Message) -> Failure:
+    status = str(failure.get("status"))
+    return Failure(status if status in _STATUSES else "RUNTIME_ERROR", str(failure.get("reason", ""))[:2000])
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120] or f"process {pid}"
+    except OSError:
+        return f"process {pid}"
+
+
+def _is_harness(pid: int, outermost: int) -> bool:
+    """The namespace's init and the worker itself: the only child of the outermost process, and its only child."""
+    chain = [outermost]
+    for _ in range(2):
+        children = _children(chain[-1])
+        if not children:
+            break
+        chain.append(min(children))
+    return pid in chain
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(item) for item in file.read().split()]
+    except OSError:
+        return []
+
+
+def _thread_count(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0

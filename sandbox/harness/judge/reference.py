@@ -1,0 +1,257 @@
+"""The reference in a worker of its own, which never sees a candidate: inputs drawn, native runs, effects, float64 truth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
+from tilecast.sandbox.harness.judge.oracle import RawOutputs
+from tilecast.sandbox.harness.judge.session import Session, SessionOptions
+from tilecast.sandbox.harness.judge.shared_memory import Prepared
+from tilecast.sandbox.harness.judge.zygotes import Zygotes
+from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree
+from tilecast.sandbox.harness.wire import Message
+
+Workload = dict[str, Any]
+FULL = "full"
+_TRUTH_BUDGET = {"cpu": 1 << 30, "cuda": 16 << 30}
+
+
+def fresh_seed() -> int:
+    """A seed from the operating system, for one draw."""
+    return int.from_bytes(os.urandom(6), "little")
+
+
+@dataclass
+class Contract:
+    """What the reference does beside returning values, as observed on clones: the only side effects allowed."""
+
+    written_inputs: set[int] = field(default_factory=set)
+    written_state: set[str] = field(default_factory=set)
+    aliases: set[tuple[int, int]] = field(default_factory=set)
+    consumes_rng: bool = False
+
+    def include(self, effects: Message) -> None:
+        """Widen by what one run showed."""
+        self.written_inputs |= set(effects["inputs"])
+        self.written_state |= set(effects["state"])
+        self.aliases |= {(int(a), int(b)) for a, b in effects["aliases"]}
+        self.consumes_rng = self.consumes_rng or bool(effects["consumes_rng"])
+
+    def to_message(self, state_order: Sequence[str]) -> Message:
+        """The written inputs and state, in the order in which their values are reported."""
+        return {
+            "inputs": sorted(self.written_inputs),
+            "state": [name for name in state_order if name in self.written_state],
+        }
+
+
+@dataclass(frozen=True)
+class NativeRun:
+    """One run: ``values`` are the outputs, then inputs it wrote to, then state it wrote to."""
+
+    values: list[Tensor]
+    outputs: int
+    overlaps: tuple[bool, ...]
+    effects: Message
+    tree: Message
+
+    @property
+    def specs(self) -> list[TensorSpec]:
+        """Of the outputs alone."""
+        return [TensorSpec.dense(tuple(v.shape), v.dtype) for v in self.values[: self.outputs]]
+
+
+class Reference:
+    """One problem's reference, loaded and ready; ``select`` a workload first."""
+
+    def __init__(self, session: Session, problem: Message) -> None:
+        self.session, self.problem = session, problem
+        self._selected: dict[str, dict[str, TensorSpec]] = {}
+        self.workload = ""
+        extras = self._request({"op": "extras"}, "reading of WORKLOADS, TOLERANCE, DOMAIN")["extras"]
+        self.extras = {**decode_tree(extras, []), **_given(problem)}
+        self.workloads: dict[str, Workload] = _workloads(self.extras.get("WORKLOADS"))
+
+    @classmethod
+    def open(cls, zygotes: Zygotes, problem: Message, device: torch.device) -> Reference:
+        """Load the problem's file.
+
+        Raises:
+            ProblemRefused: INVALID_REFERENCE, if it does not import or its extra names make no sense.
+        """
+        session = Session.open(zygotes, SessionOptions(device, role="reference", timeout_s=None, shared_bytes=8 << 30))
+        try:
+            session.load(str(problem["source"]), "reference", guarded=False)
+            return cls(session, problem)
+        except WorkerFailed as error:
+            session.close()
+            raise _refusal(error.failure, "import") from error
+
+    @property
+    def tolerance(self) -> float | None:
+        """TOLERANCE, None for the default of each dtype."""
+        value = self.extras.get("TOLERANCE")
+        return None if value is None else float(value)
+
+    @property
+    def domain(self) -> str:
+        """``open`` or ``declared``."""
+        return str(self.extras.get("DOMAIN", "open"))
+
+    def describe(self, workload: str, *, dry: bool = True) -> Message:
+        """Facts of a workload, or ``{"failed": why}`` if a dry run does not work."""
+        message = {"op": "describe", "workload": self.workloads[workload], "dry": dry}
+        return self._request(message, f"description of workload {workload!r}")
+
+    def select(self, workload: str, seed: int | None = None) -> dict[str, TensorSpec]:
+        """Construct (once, or again with a ``seed``) the module of a workload and use it; returns its state's specs."""
+        if workload in self._selected and seed is None:
+            self.session.use(workload)
+        else:
+            seed = fresh_seed() if seed is None else seed
+            arguments = self.init_arguments(workload, seed)
+            try:
+                specs = self.session.construct("Model", arguments, seed=seed, slot=workload)
+            except WorkerFailed as error:
+                raise _refusal(error.failure, f"construction for workload {workload!r}") from error
+            self._selected[workload] = specs
+        self.workload = workload
+        return self._selected[workload]
+
+    def init_arguments(self, workload: str, seed: int) -> list[Any]:
+        """``get_init_inputs`` of a workload, as private values of the judge."""
+        return self._draw("get_init_inputs", workload, seed)
+
+    def draw(self, workload: str, seed: int | None = None) -> list[Any]:
+        """``get_inputs`` of a workload, as private values of the judge."""
+        return self._draw("get_inputs", workload, fresh_seed() if seed is None else seed)
+
+    def _draw(self, function: str, workload: str, seed: int) -> list[Any]:
+        message = {"op": "draw", "function": function, "workload": self.workloads[workload], "seed": seed}
+        reply = self._request(message, f"{function}() for workload {workload!r}")
+        values = decode_tree(reply["tree"], self._take(reply))
+        return list(values)
+
+    def state(self) -> dict[str, Tensor]:
+        """Private copies of the selected module's ``state_dict``."""
+        try:
+            return self.session.read_parameters(self._selected[self.workload])
+        except WorkerFailed as error:
+            raise _refusal(error.failure, "reading of parameters") from error
+
+    def set_state(self, state: dict[str, Tensor]) -> None:
+        """Copy values into the selected module."""
+        if not state:
+            return
+        try:
+            self.session.set_parameters(state)
+        except WorkerFailed as error:
+            raise _refusal(error.failure, "parameter update") from error
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        seed: int,
+        layouts: Sequence[TensorSpec | None] = (),
+        contract: Contract | None = None,
+    ) -> NativeRun:
+        """One forward in the reference's own precision, on clones with the given layouts.
+
+        With a ``contract`` exactly its written inputs and state are reported, without one those that this run wrote to.
+        """
+        prepared = self.session.prepare(inputs, [], layouts)
+        message = {**_inputs(prepared), "op": "run", "seed": seed}
+        if contract is not None:
+            message["effects"] = contract.to_message(list(self._selected[self.workload]))
+        try:
+            reply = self._request(message, f"forward on {self.workload!r}")
+            values = self._take(reply)
+        finally:
+            self.session.memory.discard(prepared)
+        overlaps = tuple(bool(item) for item in reply["overlaps"])
+        return NativeRun(values, int(reply["outputs"]), overlaps, reply["effects"], reply["result"])
+
+    def raw(
+        self, inputs: Sequence[Any], native: NativeRun, seed: int, layouts: Sequence[TensorSpec | None] = ()
+    ) -> RawOutputs:
+        """Float64 truth of a run, with the effect of one rounding, for ``oracle.expect``."""
+        prepared = self.session.prepare(inputs, [], layouts)
+        budget = _TRUTH_BUDGET[self.session.options.device.type]
+        message = {**_inputs(prepared), "op": "truth", "seed": seed, "effects": native.effects}
+        message.update(budget_bytes=budget, perturb=True)
+        try:
+            reply = self._request(message, f"float64 run on {self.workload!r}")
+            values = iter(self._take(reply))
+        finally:
+            self.session.memory.discard(prepared)
+        truth = [next(values) for _ in native.values]
+        spread = [next(values) if present else None for present in reply["spread"]]
+        alternates = [[next(values) for _ in range(count)] for count in reply["alternates"]]
+        return RawOutputs(
+            native.values,
+            truth,
+            spread,
+            alternates,
+            str(reply["method"]),
+            int(reply["reduction"]),
+            bool(reply["products"]),
+        )
+
+    def _take(self, reply: Message) -> list[Tensor]:
+        specs = [TensorSpec.from_message(item) for item in reply["tensors"]]
+        memory = self.session.memory
+        regions = [memory.allocate(spec.extent) for spec in specs]
+        self._request({"op": "take", "spaces": [region.to_message() for region in regions]}, "hand-over of results")
+        copies = [memory.copy_out(region, spec) for region, spec in zip(regions, specs, strict=True)]
+        memory.release(regions)
+        return copies
+
+    def _request(self, message: Message, doing: str) -> Message:
+        try:
+            return self.session.request(message, doing)
+        except WorkerFailed as error:
+            raise _refusal(error.failure, doing) from error
+
+    def close(self) -> None:
+        """End its worker."""
+        self.session.close()
+
+
+def _inputs(prepared: Prepared) -> Message:
+    message = prepared.to_message()
+    return {"inputs": message["inputs"], "tensors": message["tensors"]}
+
+
+def _given(problem: Message) -> dict[str, Any]:
+    """What ``problem.toml`` says; it wins over the file."""
+    names = {
+        "WORKLOADS": problem.get("workloads"),
+        "TOLERANCE": problem.get("tolerance"),
+        "DOMAIN": problem.get("domain"),
+    }
+    return {name: value for name, value in names.items() if value is not None}
+
+
+def _workloads(given: object) -> dict[str, Workload]:
+    """Named workloads, ``full`` (no arguments) last.
+
+    Raises:
+        ProblemRefused: if WORKLOADS is not a dict of dicts.
+    """
+    if given is None:
+        return {FULL: {}}
+    if not isinstance(given, dict) or not all(isinstance(v, dict) for v in given.values()):
+        raise ProblemRefused("INVALID_REFERENCE", "WORKLOADS must be a dict of dicts of keyword arguments")
+    return {**given, FULL: given.get(FULL, {})}
+
+
+def _refusal(failure: Failure, doing: str) -> ProblemRefused:
+    status = "OUT_OF_MEMORY" if failure.status == "OUT_OF_MEMORY" else "INVALID_REFERENCE"
+    return ProblemRefused(status, f"the reference failed in its {doing}: {failure.reason}")

@@ -1,0 +1,219 @@
+"""What one candidate will be asked, drawn before it is: segments of calls with inputs, expected outputs and parameters.
+
+A segment starts with its own parameters and a fresh draw, so segments can come in any order; they may be kept and used
+for further candidates (a worker is thrown away, and never sees contents twice), with some drawn anew each time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from torch import Tensor
+
+from tilecast.sandbox.harness.judge import changes, families, probes
+from tilecast.sandbox.harness.judge.case import CaseBuilder, FamilyChoice, Layouts, WorkloadCase, layouts_of
+from tilecast.sandbox.harness.judge.failure import ProblemRefused
+from tilecast.sandbox.harness.judge.oracle import Answer, expect
+from tilecast.sandbox.harness.judge.probes import Step
+from tilecast.sandbox.harness.judge.reference import fresh_seed
+from tilecast.sandbox.harness.tensors import tensors_in
+
+_KEPT_BYTES = 1 << 30
+_MAX_DRAWS_ANEW = 4
+POPULAR_SEEDS = (0, 1, 2, 3, 42, 123, 1234, 1337, 2024, 2025)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call with all that is needed to make and to judge it."""
+
+    step: Step
+    inputs: list[Any]
+    layouts: Layouts
+    answer: Answer
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """For reasons: family, content and layout."""
+        parts = [f"{self.step.family} inputs"]
+        if self.step.content != "fresh":
+            parts.append({"nan": "NaN planted", "inf": "infinities planted"}.get(self.step.content, "few changed"))
+        if self.step.layout != "contiguous":
+            parts.append(f"{self.step.layout} layout")
+        return ", ".join(parts)
+
+
+@dataclass
+class Segment:
+    """Calls under one set of parameters."""
+
+    case: WorkloadCase
+    state: dict[str, Tensor]
+    calls: list[Call] = field(default_factory=list)
+
+    @property
+    def is_burst(self) -> bool:
+        """Whether it has a stretch long enough to be taken for a timing loop."""
+        return sum(call.step.burst for call in self.calls) >= 8
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory it holds, roughly."""
+        return sum(_bytes(call) for call in self.calls)
+
+
+def _bytes(call: Call) -> int:
+    inputs = sum(item.numel() * item.element_size() for item in tensors_in(call.inputs))
+    return inputs + sum(item.truth.numel() * item.truth.element_size() * 2 for item in call.answer.outputs)
+
+
+class ScriptMaker:
+    """Draws segments of one workload."""
+
+    def __init__(self, builder: CaseBuilder, case: WorkloadCase, rng: random.Random) -> None:
+        self.builder, self.case, self.rng = builder, case, rng
+        self._choices = {_spell(choice): choice for choice in case.families}
+
+    def warm_calls(self) -> list[Call]:
+        """One call a layout: whatever a candidate compiles is compiled by these."""
+        self.builder.reference.select(self.case.name)
+        self.builder.reference.set_state(self.case.state)
+        steps = [Step(families.DECLARED, layout=kind) for kind in self.case.layouts]
+        return [self._call(step, None) for step in steps]
+
+    def repeat_calls(self, *, popular: bool) -> list[Call]:
+        """Declared inputs to be given twice: two fresh draws and, if asked for, those of seeds that people guess."""
+        self.builder.reference.select(self.case.name)
+        self.builder.reference.set_state(self.case.state)
+        drawn = [self.builder.inputs(self.case) for _ in range(2)]
+        if popular:
+            drawn += [self.builder.inputs(self.case, seed) for seed in POPULAR_SEEDS]
+        calls = []
+        for inputs in drawn:
+            seed = fresh_seed()
+            native = self.builder.reference.run(inputs, seed, contract=self.case.contract)
+            answer = self.builder.answer(self.case, inputs, native, seed)
+            calls.append(Call(Step(families.DECLARED, poison=self.rng.randrange(2)), inputs, [], answer, seed))
+        return calls
+
+    def burst(self) -> list[Step]:
+        """Ten to fourteen calls back to back, long enough to be taken for a timing loop."""
+        names = list(self._choices)
+        return [Step(self.rng.choice(names), burst=True) for _ in range(self.rng.randint(10, 14))]
+
+    def plan(self, calls: int) -> list[list[Step]]:
+        """Steps of each segment, about ``calls`` in all."""
+        steps = probes.schedule(
+            self.rng, list(self._choices), calls, len(self.case.variable), self.case.layouts or ["contiguous"]
+        )
+        groups: list[list[Step]] = [[]]
+        for step in steps:
+            if step.update_parameters and groups[-1]:
+                groups.append([])
+            groups[-1].append(step)
+        return [self._with_planted(group) for group in groups]
+
+    def _with_planted(self, group: list[Step]) -> list[Step]:
+        """Now and then a NaN or an infinity, where any value may come."""
+        if self.case.domain == "declared" or not self.case.variable or group[-1].burst:
+            return group
+        return [*group, Step(families.DECLARED, content=self.rng.choice(("nan", "inf")))]
+
+    def segment(self, steps: list[Step]) -> Iterator[Call | Segment]:
+        """Draw the calls of a segment one by one: first the segment itself (with its parameters), then each call."""
+        self.builder.reference.select(self.case.name)
+        state = self.builder.new_state(self.case) or self.case.state
+        yield Segment(self.case, state)
+        previous: Call | None = None
+        for index, step in enumerate(steps):
+            call = self._call(step if index else replace(step, content=_first(step)), previous)
+            previous = call if call.step.content not in ("nan", "inf") else None
+            yield call
+
+    def _call(self, step: Step, previous: Call | None) -> Call:
+        if step.content in ("nan", "inf"):
+            made = self._planted(step)
+            if made is not None:
+                return made
+            step = replace(step, content="fresh")
+        inputs = self._changed(step, previous)
+        if inputs is None:
+            step = replace(step, content="fresh")
+            inputs = self.builder.draw_family(self.case, self._choices.get(step.family, (families.DECLARED, None)))
+        layouts = layouts_of(inputs, step.layout)  # type: ignore[arg-type]
+        seed = fresh_seed()
+        native = self.builder.reference.run(inputs, seed, layouts, self.case.contract)
+        return Call(step, inputs, layouts, self.builder.answer(self.case, inputs, native, seed, layouts), seed)
+
+    def _changed(self, step: Step, previous: Call | None) -> list[Any] | None:
+        if step.content == "fresh" or previous is None:
+            return None
+        choice = self._choices.get(previous.step.family, (families.DECLARED, None))
+        donor = self.builder.draw_family(self.case, choice)
+        operand = None if step.operand is None else self.case.variable[step.operand % len(self.case.variable)]
+        if step.content == "operand" and operand is not None:
+            return changes.change_operand(previous.inputs, donor, operand)
+        return changes.change_elements(self.case.profiles, previous.inputs, donor, self.builder.generator, operand)
+
+    def _planted(self, step: Step) -> Call | None:
+        what = "nan" if step.content == "nan" else "inf"
+        base = self.builder.draw_family(self.case, (families.DECLARED, None))
+        made = families.plant(what, self.case.profiles, base, self.builder.generator)  # type: ignore[arg-type]
+        if made is None:
+            return None
+        seed, reference, contract = fresh_seed(), self.builder.reference, self.case.contract
+        try:
+            native = reference.run(made.inputs, seed, contract=contract)
+            low = reference.run(made.low, seed, contract=contract)
+            high = reference.run(made.high, seed, contract=contract)
+            raw = reference.raw(made.inputs, native, seed)
+        except ProblemRefused:
+            reference.select(self.case.name)
+            return None
+        depends = families.dependent(low.values, high.values)
+        answer = expect(raw, self.case.tolerance, nonfinite=made.nonfinite, depends=depends, inputs=made.inputs)
+        return Call(replace(step, layout="contiguous"), made.inputs, [], answer, seed)
+
+
+def _first(step: Step) -> probes.Content:
+    return step.content if step.content in ("nan", "inf") else "fresh"
+
+
+def _spell(choice: FamilyChoice) -> str:
+    name, only = choice
+    return name if only is None else f"{name} (input {only})"
+
+
+@dataclass
+class SegmentStore:
+    """Segments kept for further candidates, within a budget of memory."""
+
+    kept: dict[str, list[Segment]] = field(default_factory=dict)
+    warm: dict[str, list[Call]] = field(default_factory=dict)
+    repeats: dict[str, list[Call]] = field(default_factory=dict)
+    used_bytes: int = 0
+
+    def take(self, name: str, rng: random.Random) -> list[Segment]:
+        """Kept segments of a workload in random order, some of them dropped (to be drawn anew)."""
+        segments = self.kept.setdefault(name, [])
+        drop = min(len(segments), max(1, min(_MAX_DRAWS_ANEW, len(segments) // 4))) if segments else 0
+        for _ in range(drop):
+            gone = segments.pop(rng.randrange(len(segments)))
+            self.used_bytes -= gone.size_bytes
+        chosen = list(segments)
+        rng.shuffle(chosen)
+        return chosen
+
+    def keep(self, segment: Segment) -> None:
+        """Keep one, if there is room."""
+        size = segment.size_bytes
+        if self.used_bytes + size <= _KEPT_BYTES:
+            self.used_bytes += size
+            self.kept.setdefault(segment.case.name, []).append(segment)
+
+
+Progress = Callable[[str], None]
