@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilecast.sandbox.harness.judge.timing.sampling import Leg, Sampler, SamplingPlan, Side, calls_per_leg
+from tilecast.sandbox.harness.judge.timing.sampling import (
+    Leg,
+    NothingUsable,
+    Sampler,
+    SamplingPlan,
+    Side,
+    calls_per_leg,
+)
 from tilecast.sandbox.harness.judge.timing.simulation import SimulatedDevice
 from tilecast.sandbox.harness.judge.timing.statistics import (
     Comparison,
@@ -178,7 +185,7 @@ def test_a_comparison_without_a_usable_block_says_so() -> None:
             leg = super().leg(side, calls)
             return Leg(side, leg.calls_ms, leg.judge_ms, discard="another process uses the device")
 
-    with pytest.raises(ValueError, match="another process"):
+    with pytest.raises(NothingUsable, match="another process"):
         Sampler(Bad(baseline_ms=5.0), SamplingPlan(max_seconds=1.0), Design()).run()
 
 

@@ -17,14 +17,14 @@ import numpy as np
 import torch
 
 from tilecast.sandbox.harness.judge.case import CaseBuilder, WorkloadCase
-from tilecast.sandbox.harness.judge.failure import Failure, WorkerFailed
+from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, Failure, WorkerFailed
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.timing import ceilings, clocks, physics
 from tilecast.sandbox.harness.judge.timing.baselines import EAGER, FILE, Baselines, Bench, Ranking
 from tilecast.sandbox.harness.judge.timing.contents import CaseContents
 from tilecast.sandbox.harness.judge.timing.nvml import Nvml, NvmlUnavailable
 from tilecast.sandbox.harness.judge.timing.paired import LegRules, PairedLegs
-from tilecast.sandbox.harness.judge.timing.sampling import Sampled, Sampler, SamplingPlan
+from tilecast.sandbox.harness.judge.timing.sampling import NothingUsable, Sampled, Sampler, SamplingPlan
 from tilecast.sandbox.harness.judge.timing.statistics import Design
 from tilecast.sandbox.harness.judge.timing.window import Window, own_processes
 from tilecast.sandbox.harness.judge.timing.workers import TimedWorker
@@ -225,7 +225,10 @@ class Benchmark:
         plan = self._plan(options)
         plan = replace(plan, min_calls=plan.min_calls + extra_calls, max_calls=plan.max_calls + extra_calls)
         design = Design(margin=options.margin, leg_quantile=0.5 if self.place.device.type == "cuda" else 0.25)
-        sampled = Sampler(legs, plan, design).run()
+        try:
+            sampled = Sampler(legs, plan, design).run()
+        except NothingUsable as error:
+            raise EnvironmentBroken(f"{self.place.device} was not quiet enough to time anything: {error}") from error
         legs.finish()
         if notes:
             notes[:] = [f"the baseline's own outputs differ from the eager reference's: {notes[0]}"]

@@ -33,6 +33,10 @@ class Leg:
     discard: str = ""
 
 
+class NothingUsable(Exception):
+    """Every block of a comparison was discarded; the text says why."""
+
+
 class LegSource(Protocol):
     """Runs legs on demand; raises its own errors, which pass through."""
 
@@ -143,7 +147,7 @@ class Sampler:
         """Warm up, then blocks until a look decides, the budget is spent, or ``max_blocks`` is reached.
 
         Raises:
-            ValueError: if every block was discarded.
+            NothingUsable: if every block was discarded.
         """
         call_s, stable = self.warm_up()
         design = self.comparison.design
@@ -168,7 +172,7 @@ class Sampler:
     def _result(self, calls: int, stable: bool) -> Sampled:
         estimate = self.comparison.estimate
         if estimate is None:
-            raise ValueError(f"no block of the comparison could be used: discarded {self.discarded}")
+            raise NothingUsable(f"no block of the comparison could be used: discarded {self.discarded}")
         times = {
             side: np.concatenate([leg.calls_ms for leg in self.legs if leg.side == side])
             for side in ("candidate", "baseline")
