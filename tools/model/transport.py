@@ -86,7 +86,9 @@ class Transport:
             stream: Any = await self._connected().chat.completions.create(**_arguments(body))
             async with stream:
                 async for chunk in stream:
-                    yield chunk.model_dump()
+                    # Loosely built: what is no object has no fields to dump.
+                    if hasattr(chunk, "model_dump"):
+                        yield chunk.model_dump()
         except openai.OpenAIError as error:
             raise _translated(error) from None
         except httpx2.HTTPError as error:

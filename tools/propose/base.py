@@ -23,6 +23,8 @@ class Tried(Document):
     fraction_of_light: float | None = None
     limits: str = ""
     """What limits the kernel, where a profile or evidence says so."""
+    note: str = ""
+    """What its proposer said it changed."""
 
 
 class ProposalContext(Document):
@@ -49,6 +51,8 @@ class ProposalRequest(Document):
     seed: int
     parent: Candidate | None
     """The archive's choice to build on; None asks for a fresh start."""
+    seconds_left: float | None = None
+    """What is left of the run's time: a paid question gives up after that. It is no part of the question."""
 
 
 class Proposal(Document):

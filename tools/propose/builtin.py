@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilecast.sandbox.source import Candidate
+from tilecast.sandbox.source import Candidate, Config
 from tilecast.tools.model.base import CallJournal
 from tilecast.tools.propose.base import Proposal, ProposalContext, ProposalRequest, Tried
-from tilecast.tools.propose.grid import Grid, Point, skeleton_key
+from tilecast.tools.propose.grid import Grid, Point, config_of, skeleton_key
 from tilecast.tools.propose.knobs import NoTunables, TunableFinder, grid_of
 from tilecast.tools.propose.search import Seen, free_moves, next_point, spread
 
@@ -222,11 +222,12 @@ class BuiltinProposer:
             return None if point is None else Spot(number, point)
         return None
 
-    def _locate(self, grid: Grid, candidate: Candidate) -> dict[str, object] | None:
+    def _locate(self, grid: Grid, candidate: Candidate) -> Config | None:
         """The tunables' values if the candidate is a variant of the grid's kernel."""
-        if candidate.config is not None:
-            return candidate.config if skeleton_key(candidate.source) == grid.skeleton else None
-        if grid.base.config is not None or self._finder is None:
+        config = config_of(candidate.source)
+        if config is not None:
+            return config if skeleton_key(candidate.source) == grid.skeleton else None
+        if config_of(grid.base.source) is not None or self._finder is None:
             return {} if candidate.source == grid.base.source else None
         found = self._finder(candidate)
         if found is None or list(found[0]) != list(grid.current):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from tilecast.sandbox.source import Candidate, Config, source_sha256
+from tilecast.sandbox.source import Candidate, Config, read_literal, source_sha256
 
 Point = tuple[int, ...]
 """One index into the options of each tunable, in the order of :attr:`Grid.names`."""
@@ -35,6 +35,12 @@ def skeleton_key(source: str) -> str:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "CONFIG":
             node.value = ast.Constant(value=None)
     return "tree:" + source_sha256(ast.unparse(tree))
+
+
+@lru_cache(maxsize=8192)
+def config_of(source: str) -> Config | None:
+    """The CONFIG of a kernel's text, read once; not to be changed by the caller."""
+    return read_literal(source, "CONFIG")
 
 
 class Grid:
@@ -60,6 +66,8 @@ class Grid:
         self.names = list(space)
         self.options = [_distinct(values) for values in space.values()]
         self.skeleton = skeleton_key(base.source)
+        self._ordered = [all(map(_is_number, values)) for values in self.options]
+        self._near: dict[Point, list[Point]] = {}
         points = None if members is None else [self.point(values) for values in members]
         self.members = None if points is None else list(dict.fromkeys(p for p in points if p is not None))
 
@@ -131,11 +139,9 @@ class Grid:
 
     def neighbours(self, point: Point) -> list[Point]:
         """Points one step away: the next smaller and larger value of one tunable, or any other value of a name or flag."""
-        if self.members is not None:
-            others = sorted((self.distance(point, other), other) for other in self.members if other != point)
-            near = [other for far, other in others if far <= 1]
-            return near or [other for _, other in others[:NEAREST_MEMBERS]]
-        return [self._moved(point, d, i) for d in range(len(point)) for i in self._steps(d, point[d])]
+        if point not in self._near:
+            self._near[point] = self._nearby(point)
+        return self._near[point]
 
     def pairs(self, point: Point) -> list[Point]:
         """Points that differ by one step in each of two tunables."""
@@ -152,15 +158,19 @@ class Grid:
         """Steps between two points; a name or flag counts one however it differs."""
         total = 0
         for d, (a, b) in enumerate(zip(one, other, strict=True)):
-            total += abs(a - b) if self._ordered(d) else int(a != b)
+            total += abs(a - b) if self._ordered[d] else int(a != b)
         return total
 
-    def _ordered(self, dimension: int) -> bool:
-        return all(map(_is_number, self.options[dimension]))
+    def _nearby(self, point: Point) -> list[Point]:
+        if self.members is None:
+            return [self._moved(point, d, i) for d in range(len(point)) for i in self._steps(d, point[d])]
+        others = sorted((self.distance(point, other), other) for other in self.members if other != point)
+        near = [other for far, other in others if far <= 1]
+        return near or [other for _, other in others[:NEAREST_MEMBERS]]
 
     def _steps(self, dimension: int, index: int) -> list[int]:
         count = len(self.options[dimension])
-        if not self._ordered(dimension):
+        if not self._ordered[dimension]:
             return [i for i in range(count) if i != index]
         return [i for i in (index - 1, index + 1) if 0 <= i < count]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from tilecast.prompts import render
@@ -74,6 +75,7 @@ class _Turn:
         self._model, self._request, self._context, self._journal = model, request, context, journal
         self._asked: list[list[dict[str, Any]]] = []
         self._answers: list[ChatAnswer] = []
+        self._began = time.monotonic()
         self.room: int | None = None
 
     @property
@@ -91,10 +93,20 @@ class _Turn:
         key = f"{purpose}:{self._request.index}:{len(self._asked)}"
         self._asked.append(messages)
         self.room = room or self.room
-        question = ChatRequest(key=key, purpose=purpose, messages=messages, max_output_tokens=room)
+        question = ChatRequest(
+            key=key,
+            purpose=purpose,
+            messages=messages,
+            max_output_tokens=room,
+            deadline_s=self._seconds_left(),
+        )
         self._answers.append(self._model.complete(question, self._journal))
         parent = self._request.parent
         return read_reply(self.last.text, self.finish_reason, None if parent is None else parent.source)
+
+    def _seconds_left(self) -> float | None:
+        left = self._request.seconds_left
+        return None if left is None else max(0.0, left - (time.monotonic() - self._began))
 
     def repeated(self, reply: Reply) -> list[dict[str, Any]]:
         """The question again, with a word on what was missing."""

@@ -171,7 +171,7 @@ def summary(tried: Tried) -> str:
         parts.append("left out by the forecaster")
     else:
         parts.append(str(tried.status))
-    details = [tried.limits, tried.reason if tried.latency_ms is None else "", _config(tried.candidate)]
+    details = [tried.limits, tried.reason if tried.latency_ms is None else "", tried.note, _config(tried.candidate)]
     return "; ".join([*[", ".join(parts)], *[inline(text, 240) for text in details if text]])
 
 

@@ -107,7 +107,7 @@ def _centres(seen: Seen, chosen: Point | None) -> Iterable[Point]:
     ranked = []
     for point, ms in seen.measured_ms.items():
         if ms is not None:
-            crowd = sum(1 for other in seen.taken if 0 < seen.grid.distance(point, other) <= 1)
+            crowd = sum(1 for other in seen.grid.neighbours(point) if other in seen.taken)
             ranked.append((ms * (1 + CROWDING * crowd), point))
     for _, point in sorted(ranked):
         yield point
