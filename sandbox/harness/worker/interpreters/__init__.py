@@ -50,9 +50,9 @@ def install(source: str) -> None:
     if "triton.experimental" in source:
         raise Unsupported("triton.experimental (Gluon)")
     if "cuda.tile" in source or "cuda-tile" in source:
-        from . import cutile
+        from .cutile import install as install_cutile
 
-        cutile.install()
+        install_cutile()
 
 
 def force_config(index: int) -> None:

@@ -30,7 +30,11 @@ def scan(columns: Columns, step: Step, reverse: bool = False) -> Columns:
         columns = tuple(c[::-1] for c in columns)
     distance = 1
     while distance < columns[0].shape[0]:
-        later = step(tuple(c[:-distance] for c in columns), tuple(c[distance:] for c in columns))
-        columns = tuple(np.concatenate([c[:distance], part]) for c, part in zip(columns, later, strict=True))
+        # Whole columns go in, since a combine function may insist on sizes that are powers of two; the head is kept.
+        earlier = tuple(np.concatenate([c[:distance], c[:-distance]]) for c in columns)
+        combined = step(earlier, columns)
+        columns = tuple(
+            np.concatenate([c[:distance], part[distance:]]) for c, part in zip(columns, combined, strict=True)
+        )
         distance *= 2
     return tuple(c[::-1] for c in columns) if reverse else columns

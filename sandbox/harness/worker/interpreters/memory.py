@@ -88,7 +88,7 @@ class Memory:
             region = self.regions[index]
             octets = (ctypes.c_uint8 * (region.end - region.start)).from_address(region.start)
             whole = (region.end - region.start) // dtype.itemsize * dtype.itemsize
-            view = np.frombuffer(octets, dtype=np.uint8)[:whole].view(dtype)
+            view = np.frombuffer(memoryview(octets), dtype=np.uint8)[:whole].view(dtype)
             self._views[key] = view
         return view
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,17 +15,14 @@ import numpy.typing as npt
 
 from . import numerics, special
 from .errors import Unsupported
+from .ptx_functions import TYPES, compare, function_of, result_of
 
 Array = npt.NDArray[Any]
 
-TYPES = {
-    **{f"{k}{bits}": f"{'int' if k == 's' else 'uint'}{bits}" for k in "sub" for bits in (8, 16, 32, 64)},
-    "f16": "fp16", "f32": "fp32", "f64": "fp64", "bf16": "bf16", "e4m3": "fp8e4nv", "e5m2": "fp8e5", "pred": "int1", "tf32": "fp32",
-}  # fmt: skip
 _PAIRS = {"f16x2": "f16", "bf16x2": "bf16", "e4m3x2": "e4m3", "e5m2x2": "e5m2", "u16x2": "u16", "s16x2": "s16"}
 _IGNORED = ("griddepcontrol", "membar", "fence", "bar", "barrier", "nanosleep", "prefetch", "prefetchu", "discard")
 _SPECIAL = {"%smid": 0, "%laneid": 0, "%warpid": 0, "%clock": 0, "%clock64": 0, "%nsmid": 132}
-_OPERAND = re.compile(r"\{[^}]*\}|[^,]+")
+_OPERAND = re.compile(r"\s*<[^>]*>|[^,]+")
 
 
 class Machine:
@@ -44,7 +40,7 @@ class Machine:
         text = re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
         for statement in re.split(r";", _outer_braces(text)):
             statement = " ".join(statement.split())
-            if statement and not statement.startswith(".reg"):
+            if statement and not re.fullmatch(r"\.reg .*", statement):
                 self._statement(statement)
 
     def _statement(self, statement: str) -> None:
@@ -61,6 +57,8 @@ class Machine:
         if name == "mov":
             self._move(operands, suffixes, guard)
             return
+        if not operands:
+            raise Unsupported(f"the inline asm instruction {opcode!r}")
         targets = operands[0].split("|")
         for target, result in zip(targets, self._compute(opcode, name, suffixes, operands[1:]), strict=False):
             self._assign(target.strip(), result, guard)
@@ -76,15 +74,15 @@ class Machine:
     def _move(self, operands: list[str], suffixes: list[str], guard: Array | None) -> None:
         target, source = operands
         width = int(re.sub(r"\D", "", suffixes[-1]) or 32)
-        if target.startswith("{"):
-            parts = [p.strip() for p in target.strip("{}").split(",")]
+        if target.startswith("<"):
+            parts = [p.strip() for p in target.strip("<>").split(",")]
             piece = width // len(parts)
             whole = self._read(source, f"b{width}")
             for position, part in enumerate(parts):
                 shifted = whole >> whole.dtype.type(position * piece)
                 self._assign(part, shifted.astype(f"u{piece // 8}"), guard)
-        elif source.startswith("{"):
-            parts = [p.strip() for p in source.strip("{}").split(",")]
+        elif source.startswith("<"):
+            parts = [p.strip() for p in source.strip("<>").split(",")]
             piece = width // len(parts)
             out: Any = 0
             for position, part in enumerate(parts):
@@ -137,12 +135,12 @@ class Machine:
             chosen = self._read(operands[2], "pred")
             return [np.where(chosen, self._read(operands[0], kind), self._read(operands[1], kind))]
         if name == "setp":
-            holds = _compare(suffixes[0], self._values(operands[0], kind), self._values(operands[1], kind), opcode)
+            holds = compare(suffixes[0], self._values(operands[0], kind), self._values(operands[1], kind), opcode)
             return [holds, ~holds]
-        function = _function(name, suffixes)
+        function = function_of(name, suffixes)
         if function is None:
             raise Unsupported(f"the inline asm instruction {opcode!r}")
-        return [_result(name, suffixes, kind, function(*(self._values(o, kind) for o in operands)))]
+        return [result_of(name, suffixes, kind, function(*(self._values(o, kind) for o in operands)))]
 
     def _pairwise(self, opcode: str, name: str, suffixes: list[str], kind: str, operands: list[str]) -> Array:
         """A packed instruction is the plain one on each half."""
@@ -193,13 +191,9 @@ class Machine:
 
 
 def _outer_braces(text: str) -> str:
-    """Scopes end statements like semicolons do; braces of vectors stay."""
-    text = re.sub(r"\{(?=\s*(\.reg|[a-z@]+[\w.]*\s))", ";", text)
-    depth, out = 0, []
-    for char in text:
-        depth += (char == "{") - (char == "}" and depth > 0)
-        out.append(";" if char == "}" and depth == 0 and "{" not in "".join(out).rsplit(";", 1)[-1] else char)
-    return "".join(out)
+    """Scopes end statements like semicolons do; the braces of vectors become angles."""
+    text = re.sub(r"\{(\s*[%$\w]+(?:\s*,\s*[%$\w]+)+\s*)\}", r"<\1>", text)
+    return re.sub(r"[{}]", ";", text)
 
 
 def _literal(operand: str, stored: np.dtype[Any]) -> Array | None:
@@ -217,141 +211,3 @@ def _literal(operand: str, stored: np.dtype[Any]) -> Array | None:
 
 def _wide_name(name: str) -> str:
     return "fp32" if name in numerics.PACKED else name
-
-
-def _compare(test: str, left: Array, right: Array, opcode: str) -> Array:
-    tests: dict[str, Callable[[Array, Array], Array]] = {
-        "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-        "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
-    }  # fmt: skip
-    unordered = test.removesuffix("u")
-    if test == "num":
-        return ~(np.isnan(left) | np.isnan(right))
-    if test == "nan":
-        return np.isnan(left) | np.isnan(right)
-    if test in tests:
-        return tests[test](left, right)
-    if unordered in tests:
-        return tests[unordered](left, right) | np.isnan(left) | np.isnan(right)
-    raise Unsupported(f"the inline asm instruction {opcode!r}")
-
-
-def _shift(left: bool) -> Callable[[Array, Array], Array]:
-    def apply(x: Array, amount: Array) -> Array:
-        bits = x.dtype.itemsize * 8
-        count = (
-            amount.view(f"u{amount.dtype.itemsize}").astype(np.int64)
-            if amount.dtype.kind != "u"
-            else amount.astype(np.int64)
-        )
-        inside = np.minimum(count, bits - 1).astype(x.dtype)
-        out = np.left_shift(x, inside) if left else np.right_shift(x, inside)
-        gone = (count >= bits) & (left | (x.dtype.kind == "u"))
-        return np.where(gone, x.dtype.type(0), out)
-
-    return apply
-
-
-def _lop3(suffixes: list[str]) -> Callable[..., Array]:
-    def apply(a: Array, b: Array, c: Array, table: Array) -> Array:
-        lookup = int(table.reshape(-1)[0])
-        out: Any = 0
-        for row in range(8):
-            if lookup >> row & 1:
-                out = out | ((a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c))
-        return np.asarray(out, dtype=a.dtype) if not isinstance(out, int) else np.zeros_like(a)
-
-    return apply
-
-
-def _integer_product(suffixes: list[str], more: bool) -> Callable[..., Array]:
-    def apply(x: Array, y: Array, *z: Array) -> Array:
-        if "hi" in suffixes:
-            out = special.mulhi(x, y)
-        elif "wide" in suffixes:
-            wide = np.dtype(f"{x.dtype.kind}{x.dtype.itemsize * 2}")
-            out = x.astype(wide) * y.astype(wide)
-        else:
-            out = x * y
-        return out + z[0].astype(out.dtype) if more else out
-
-    return apply
-
-
-def _float_only(name: str) -> Callable[..., Any] | None:
-    aliases = {"ex2": "exp2", "lg2": "log2", "tanh": "tanh", "sin": "sin", "cos": "cos", "rsqrt": "rsqrt", "rcp": "rcp"}
-    return special.PLAIN.get(aliases.get(name, ""))
-
-
-def _funnel(left: bool) -> Callable[[Array, Array, Array], Array]:
-    """``shf``: a shift of a 64-bit pair."""
-
-    def apply(low: Array, high: Array, count: Array) -> Array:
-        pair = low.view(np.uint32).astype(np.uint64) | (high.view(np.uint32).astype(np.uint64) << np.uint64(32))
-        step = count.view(np.uint32).astype(np.uint64) & np.uint64(31)
-        return ((pair << step >> np.uint64(32)) if left else (pair >> step)).astype(np.uint32)
-
-    return apply
-
-
-def _bit_field(x: Array, position: Array, length: Array) -> Array:
-    return np.asarray((x >> position) & ((x.dtype.type(1) << length) - x.dtype.type(1)))
-
-
-_ONE_TO_ONE: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "sub": np.subtract,
-    "neg": np.negative,
-    "abs": np.abs,
-    "sqrt": np.sqrt,
-    "copysign": lambda sign, size: np.copysign(size, sign),
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "not": np.invert,
-    "shl": _shift(True),
-    "shr": _shift(False),
-    "popc": special.PLAIN["popc"],
-    "clz": special.clz,
-    "brev": special.brev,
-    "rem": np.fmod,
-    "fma": special.PLAIN["fma"],
-    "bfe": _bit_field,
-}
-
-
-def _function(name: str, suffixes: list[str]) -> Callable[..., Any] | None:
-    """The numpy function of an instruction, or None."""
-    floats = any(s in ("f16", "f32", "f64", "bf16") for s in suffixes)
-    if name in ("min", "max"):
-        keep_nan = "NaN" in suffixes or not floats
-        lowest, highest = (np.minimum, np.maximum) if keep_nan else (np.fmin, np.fmax)
-        return lowest if name == "min" else highest
-    if name == "lop3":
-        return _lop3(suffixes)
-    if name == "shf":
-        return _funnel("l" in suffixes)
-    if name == "mul":
-        return np.multiply if floats else _integer_product(suffixes, more=False)
-    if name == "mad":
-        return special.PLAIN["fma"] if floats else _integer_product(suffixes, more=True)
-    if name == "div":
-        return np.divide if floats else lambda x, y: (x - np.fmod(x, y)) // y
-    return _ONE_TO_ONE.get(name) or _float_only(name)
-
-
-def _result(name: str, suffixes: list[str], kind: str, values: Any) -> Array:
-    """Round to the instruction's type; wide products and counts keep their own."""
-    out = np.asarray(values)
-    if name in ("popc", "clz"):
-        return out.astype(np.uint32)
-    if "wide" in suffixes:
-        return out
-    if "sat" in suffixes and out.dtype.kind == "f":
-        out = np.clip(np.nan_to_num(out), 0, 1)
-    if "relu" in suffixes:
-        out = np.fmax(out, 0)
-    target = TYPES[kind]
-    return (
-        numerics.narrow(out, target) if target in numerics.FLOATS else out.astype(numerics.storage(target), copy=False)
-    )

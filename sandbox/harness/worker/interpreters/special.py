@@ -84,7 +84,7 @@ def _norm(*components: Array) -> Array:
 def _popcount(x: Array) -> Array:
     unsigned = x.view(f"u{x.dtype.itemsize}")
     octets = np.unpackbits(np.ascontiguousarray(unsigned)[..., None].view(np.uint8), axis=-1)
-    return octets.sum(-1).astype(np.int32)
+    return np.asarray(octets.sum(-1).astype(np.int32))
 
 
 def _highest_bit(x: Array) -> Array:
@@ -127,7 +127,7 @@ def mulhi(x: Array, y: Array) -> Array:
     bits = x.dtype.itemsize * 8
     if bits <= 32:
         wide = np.dtype(f"{x.dtype.kind}{x.dtype.itemsize * 2}")
-        return ((x.astype(wide) * y.astype(wide)) >> wide.type(bits)).astype(x.dtype)
+        return np.asarray(((x.astype(wide) * y.astype(wide)) >> wide.type(bits)).astype(x.dtype))
     high = np.frompyfunc(lambda a, b: (int(a) * int(b)) >> bits, 2, 1)(x, y)
     return np.asarray(high).astype(x.dtype)
 

@@ -225,8 +225,8 @@ def rewrite(function: Any) -> Any:
         ),
         body=[body, ast.Return(value=ast.Name(id=definition.name, ctx=ast.Load()))],
         decorator_list=[],
-        type_params=[],
     )
+    factory.type_params = []  # type: ignore[attr-defined, unused-ignore]
     module = ast.fix_missing_locations(ast.Module(body=[factory], type_ignores=[]))
     ast.increment_lineno(module, first - 1)
     made: dict[str, Any] = {}

@@ -49,18 +49,22 @@ def _first_configuration(
 
 def build() -> ModuleType:
     """The module object, with every public name of cuda-tile 1.7.0 that can run here."""
-    from . import launch, memory, ops, tile, types
+    from . import atomics, launch, memory, ops, reductions, tile, types, views
 
+    for name in ("__matmul__", "__rmatmul__"):
+        setattr(tile.Tile, name, ops.matmul if name == "__matmul__" else lambda self, other: ops.matmul(other, self))
     module = ModuleType("cuda.tile", __doc__)
     members: dict[str, Any] = {
         **{name: getattr(types, name) for name in _TYPES},
         **types.DTYPES,
         **ops.names(),
+        **reductions.names(),
         **memory.names(),
+        **atomics.names(),
         **launch.names(),
         "Array": memory.Array,
         "Tile": tile.Tile,
-        "TiledView": memory.TiledView,
+        "TiledView": views.TiledView,
         "Scalar": int | float,
         "compiler_timeout": _compiler_timeout,
         "__version__": "1.7.0",

@@ -18,8 +18,9 @@ from ..errors import LaunchError, OutOfBounds, Unsupported
 from ..scheduling import Index, Scheduler
 from . import ops
 from . import types as ct
+from .arithmetic import Scalar
 from .memory import Array, array_of, state
-from .tile import Scalar, Tile
+from .tile import Tile
 
 _HINTS = ("num_ctas", "occupancy", "opt_level", "num_worker_warps")
 _GRID_LIMITS = (2**31 - 1, 65535, 65535)

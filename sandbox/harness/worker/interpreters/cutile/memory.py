@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,8 @@ from .. import numerics
 from ..errors import OutOfBounds, Unsupported
 from ..scheduling import Scheduler
 from . import types as ct
-from .tile import ARITHMETIC, Scalar, Tile, as_tile, narrowed, wide
+from .arithmetic import Scalar
+from .tile import Tile, as_tile, narrowed
 
 Buffer = npt.NDArray[Any]
 
@@ -87,11 +87,15 @@ class Array:
         *,
         padding_mode: ct.PaddingMode = ct.PaddingMode.UNDETERMINED,
         traversal_steps: Any = None,
-    ) -> TiledView:
-        shape = _tuple(tile_shape)
-        return TiledView(self, shape, padding_mode, shape if traversal_steps is None else _tuple(traversal_steps))
+    ) -> Any:
+        from .views import TiledView
 
-    def get_raw_memory(self) -> RawArrayMemory:
+        shape = as_tuple(tile_shape) or (1,) * self.ndim
+        return TiledView(self, shape, padding_mode, shape if traversal_steps is None else as_tuple(traversal_steps))
+
+    def get_raw_memory(self) -> Any:
+        from .views import RawArrayMemory
+
         return RawArrayMemory(self)
 
     @property
@@ -114,25 +118,25 @@ def array_of(tensor: torch.Tensor, name: str) -> Array:
     offset = tensor.storage_offset() * stored.itemsize
     strides = [s * stored.itemsize for s in tensor.stride()]
     shape = tuple(tensor.shape)
-    view: Buffer = np.ndarray(shape, stored, octets, offset if size else 0, strides)
-    flat = np.frombuffer(octets, np.uint8)[offset : offset + (size - offset) // stored.itemsize * stored.itemsize].view(
-        stored
-    )
+    view: Buffer = np.ndarray(shape, stored, memoryview(octets), offset if size else 0, strides)
+    flat = np.frombuffer(memoryview(octets), np.uint8)[
+        offset : offset + (size - offset) // stored.itemsize * stored.itemsize
+    ].view(stored)
     return Array(view, dtype, name, flat)
 
 
-def _tuple(shape: Any) -> tuple[int, ...]:
+def as_tuple(shape: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in shape) if isinstance(shape, tuple | list) else (int(shape),)
 
 
 def _ordered(array: Array, order: Any) -> Buffer:
     if order == "C":
         return array.view
-    axes = tuple(reversed(range(array.ndim))) if order == "F" else _tuple(order)
+    axes = tuple(reversed(range(array.ndim))) if order == "F" else as_tuple(order)
     return array.view.transpose(axes)
 
 
-def _window(
+def window(
     view: Buffer, starts: tuple[int, ...], shape: tuple[int, ...]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
     """The part of the array that a tile covers, and where in the tile it lies."""
@@ -144,17 +148,17 @@ def _window(
     return tuple(outer), tuple(inner)
 
 
-def _check_inside(view: Buffer, starts: tuple[int, ...], shape: tuple[int, ...], name: str, kind: str) -> None:
+def check_inside(view: Buffer, starts: tuple[int, ...], shape: tuple[int, ...], name: str, kind: str) -> None:
     for start, extent, limit in zip(starts, shape, view.shape, strict=True):
         if start < 0 or start + extent > limit:
             span = f"{start}:{start + extent}"
             raise OutOfBounds(f"{state.where()}: {kind} with check_bounds=False of {span} of {name}, which has {limit}")
 
 
-def _read_window(
+def read_window(
     view: Buffer, array: Array, starts: tuple[int, ...], shape: tuple[int, ...], padding: ct.PaddingMode
 ) -> Tile:
-    outer, inner = _window(view, starts, shape)
+    outer, inner = window(view, starts, shape)
     part = view[outer]
     if part.shape == shape:
         out = part.copy()
@@ -167,7 +171,7 @@ def _read_window(
     return Tile(out, array.dtype)
 
 
-def _placed(tile: Any, shape: tuple[int, ...], dtype: ct.DType) -> Buffer:
+def placed(tile: Any, shape: tuple[int, ...], dtype: ct.DType) -> Buffer:
     return np.broadcast_to(as_tile(tile).astype(dtype).buffer, shape)
 
 
@@ -176,34 +180,37 @@ def load(
     check_bounds: bool = True, **_: Any,
 ) -> Tile:  # fmt: skip
     """The tile at ``index`` of the array's tile space; elements outside the array are padding."""
-    view, extent = _ordered(array, order), _tuple(shape)
-    starts = tuple(i * n for i, n in zip(_tuple(index), extent, strict=True))
+    view, wanted = _ordered(array, order), as_tuple(shape)
+    extent = wanted or (1,) * view.ndim
+    starts = tuple(i * n for i, n in zip(as_tuple(index), extent, strict=True))
     if not check_bounds:
-        _check_inside(view, starts, extent, array.name, "load")
-    return _read_window(view, array, starts, extent, padding_mode)
+        check_inside(view, starts, extent, array.name, "load")
+    return read_window(view, array, starts, extent, padding_mode).reshape(wanted)
 
 
 def store(array: Array, /, index: Any, tile: Any, *, order: Any = "C", check_bounds: bool = True, **_: Any) -> None:
     """Write a tile; elements outside the array are dropped."""
     view, piece = _ordered(array, order), as_tile(tile)
     extent = piece.shape if piece.ndim == view.ndim else (1,) * (view.ndim - piece.ndim) + piece.shape
-    starts = tuple(i * n for i, n in zip(_tuple(index), extent, strict=True))
+    starts = tuple(i * n for i, n in zip(as_tuple(index), extent, strict=True))
     if not check_bounds:
-        _check_inside(view, starts, extent, array.name, "store")
-    outer, inner = _window(view, starts, extent)
-    view[outer] = _placed(piece, extent, array.dtype)[inner]
+        check_inside(view, starts, extent, array.name, "store")
+    outer, inner = window(view, starts, extent)
+    view[outer] = placed(piece, extent, array.dtype)[inner]
 
 
 def num_tiles(array: Array, /, axis: int, shape: Any, order: Any = "C") -> Scalar:
-    return Scalar(-(-_ordered(array, order).shape[axis] // _tuple(shape)[axis]))
+    return Scalar(-(-_ordered(array, order).shape[axis] // as_tuple(shape)[axis]))
 
 
-def _indices(array: Array, indices: Any, mask: Any, check_bounds: bool, kind: str) -> tuple[tuple[Buffer, ...], Buffer]:
+def positions_of(
+    array: Array, indices: Any, mask: Any, check_bounds: bool, kind: str
+) -> tuple[tuple[Buffer, ...], Buffer]:
     """Broadcast index arrays and which elements are accessed."""
     parts = indices if isinstance(indices, tuple | list) else (indices,)
     if len(parts) != array.ndim:
         raise ct.TileTypeError(f"{kind}: {len(parts)} indices for {array.name}, which has {array.ndim} dimensions")
-    numbers = np.broadcast_arrays(*(as_tile(p).values().astype(np.int64) for p in parts))
+    numbers = list(np.broadcast_arrays(*(as_tile(p).values().astype(np.int64) for p in parts)))
     on = np.ones(numbers[0].shape, np.bool_)
     if mask is not None:
         shape = np.broadcast_shapes(on.shape, as_tile(mask).shape)
@@ -224,7 +231,7 @@ def gather(
     array: Array, indices: Any, /, *, mask: Any = None, padding_value: Any = 0, check_bounds: bool = True, **_: Any
 ) -> Tile:
     """Elements by index; masked and out-of-bounds ones are ``padding_value``."""
-    numbers, on = _indices(array, indices, mask, check_bounds, "gather")
+    numbers, on = positions_of(array, indices, mask, check_bounds, "gather")
     out = np.array(np.broadcast_to(as_tile(padding_value).astype(array.dtype).buffer, on.shape))
     out[on] = array.view[tuple(n[on] for n in numbers)]
     state.polled(array, out)
@@ -235,44 +242,8 @@ def scatter(
     array: Array, indices: Any, value: Any, /, *, mask: Any = None, check_bounds: bool = True, **_: Any
 ) -> None:
     """Write elements by index; masked and out-of-bounds ones are dropped."""
-    numbers, on = _indices(array, indices, mask, check_bounds, "scatter")
-    array.view[tuple(n[on] for n in numbers)] = _placed(value, on.shape, array.dtype)[on]
-
-
-def _atomic(
-    array: Array, indices: Any, operands: tuple[Any, ...], update: Callable[..., Buffer], options: dict[str, Any]
-) -> Tile:
-    """Element after element, in order; the old values come back."""
-    numbers, on = _indices(array, indices, options.get("mask"), options.get("check_bounds", True), "atomic operation")
-    placed = [_placed(o, on.shape, array.dtype) for o in operands]
-    old = np.array(placed[0])
-    for position in zip(*np.nonzero(on), strict=True) if on.ndim else ([()] if on else []):
-        where = tuple(int(n[position]) for n in numbers)
-        old[position] = array.view[where]
-        before = np.asarray(array.view[where])
-        array.view[where] = update(before, *(np.asarray(p[position]) for p in placed))
-    state.polled(array, old)
-    return Tile(old, array.dtype)
-
-
-def _combining(name: str, dtype: ct.DType) -> Callable[..., Buffer]:
-    operation = ARITHMETIC[name]
-    return lambda before, operand: narrowed(operation(wide(before, dtype), wide(operand, dtype)), dtype)
-
-
-def _rmw(name: str) -> Callable[..., Tile]:
-    def call(array: Array, indices: Any, update: Any, /, **options: Any) -> Tile:
-        return _atomic(array, indices, (update,), _combining(name, array.dtype), options)
-
-    return call
-
-
-def atomic_xchg(array: Array, indices: Any, update: Any, /, **options: Any) -> Tile:
-    return _atomic(array, indices, (update,), lambda before, new: new, options)
-
-
-def atomic_cas(array: Array, indices: Any, expected: Any, desired: Any, /, **options: Any) -> Tile:
-    return _atomic(array, indices, (expected, desired), lambda old, want, new: new if old == want else old, options)
+    numbers, on = positions_of(array, indices, mask, check_bounds, "scatter")
+    array.view[tuple(n[on] for n in numbers)] = placed(value, on.shape, array.dtype)[on]
 
 
 def _advanced(array: Array, indices: Any) -> tuple[tuple[Buffer, ...], Buffer]:
@@ -306,81 +277,10 @@ def load_advanced_indexing(
 def store_advanced_indexing(array: Array, indices: Any, tile: Any, /, **_: Any) -> None:
     numbers, inside = _advanced(array, indices)
     spread = [np.broadcast_to(n, inside.shape)[inside] for n in numbers]
-    array.view[tuple(spread)] = _placed(tile, inside.shape, array.dtype)[inside]
-
-
-@dataclass
-class TiledView:
-    """An array seen as a grid of tiles, which may overlap or leave gaps."""
-
-    array: Array
-    tile_shape: tuple[int, ...]
-    padding_mode: ct.PaddingMode
-    traversal_steps: tuple[int, ...]
-
-    @property
-    def dtype(self) -> ct.DType:
-        return self.array.dtype
-
-    def num_tiles(self, axis: int) -> Scalar:
-        return Scalar(-(-self.array.view.shape[axis] // self.traversal_steps[axis]))
-
-    def _starts(self, index: Any) -> tuple[int, ...]:
-        return tuple(i * step for i, step in zip(_tuple(index), self.traversal_steps, strict=True))
-
-    def load(self, index: Any, *, check_bounds: bool = True, **_: Any) -> Tile:
-        if not check_bounds:
-            _check_inside(self.array.view, self._starts(index), self.tile_shape, self.array.name, "load")
-        return _read_window(self.array.view, self.array, self._starts(index), self.tile_shape, self.padding_mode)
-
-    def store(self, index: Any, tile: Any, *, check_bounds: bool = True, **_: Any) -> None:
-        if not check_bounds:
-            _check_inside(self.array.view, self._starts(index), self.tile_shape, self.array.name, "store")
-        outer, inner = _window(self.array.view, self._starts(index), self.tile_shape)
-        self.array.view[outer] = _placed(tile, self.tile_shape, self.dtype)[inner]
-
-    def __getattr__(self, name: str) -> Any:
-        operation = {"add": "add", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor"}.get(name[13:])
-        if not name.startswith("atomic_store_") or operation is None:
-            raise AttributeError(name)
-
-        def update(index: Any, tile: Any, /) -> None:
-            outer, inner = _window(self.array.view, self._starts(index), self.tile_shape)
-            new = _placed(tile, self.tile_shape, self.dtype)[inner]
-            self.array.view[outer] = _combining(operation, self.dtype)(self.array.view[outer], new)
-
-        return update
-
-
-class RawArrayMemory:
-    """Elements by offset from the array's first, whatever its shape; outside the storage is an error."""
-
-    def __init__(self, array: Array) -> None:
-        flat = array.flat
-        self._array = Array(flat, array.dtype, array.name, flat)
-        self.dtype = array.dtype
-
-    def load_offset(self, offset: Any, /, *, mask: Any = None, padding_value: Any = 0, **_: Any) -> Tile:
-        return gather(self._array, (offset,), mask=mask, padding_value=padding_value, check_bounds=False)
-
-    def store_offset(self, offset: Any, value: Any, /, *, mask: Any = None, **_: Any) -> None:
-        scatter(self._array, (offset,), value, mask=mask, check_bounds=False)
-
-    def __getattr__(self, name: str) -> Any:
-        function = names().get(name.removesuffix("_offset")) if name.startswith("atomic_") else None
-        if function is None:
-            raise AttributeError(name)
-        return lambda offset, *operands, mask=None, **_: function(
-            self._array, (offset,), *operands, mask=mask, check_bounds=False
-        )
+    array.view[tuple(spread)] = placed(tile, inside.shape, array.dtype)[inside]
 
 
 def names() -> dict[str, Any]:
     """Memory operations by their public names."""
-    plain = (
-        load, store, num_tiles, gather, scatter, atomic_xchg, atomic_cas, load_advanced_indexing, store_advanced_indexing,
-    )  # fmt: skip
-    return {
-        **{function.__name__: function for function in plain},
-        **{f"atomic_{name}": _rmw(name) for name in ("add", "max", "min", "and", "or", "xor")},
-    }
+    plain = (load, store, num_tiles, gather, scatter, load_advanced_indexing, store_advanced_indexing)
+    return {function.__name__: function for function in plain}
