@@ -12,9 +12,12 @@ from tilecast.agent.record.store import RunLog
 from tilecast.agent.request import OptimizeRequest
 from tilecast.sandbox.base import Preflight
 from tilecast.sandbox.errors import UsageError
+from tilecast.sandbox.languages import find_tunables, language_named, language_of
+from tilecast.sandbox.source import Candidate
 from tilecast.tools.propose.factory import ChosenProposer, ProposerSources, make_proposer
+from tilecast.tools.propose.knobs import FoundTunables
 
-DEFAULT_LANGUAGE = "triton"
+DEFAULT_LANGUAGE, CPU_LANGUAGE, PLAIN = "triton", "cpp", "torch"
 TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS = 6_000, 6_000
 """Assumed for one proposal of a language model, for estimates only; what is spent is what the provider reports."""
 TYPICAL_ANSWER_S = 45.0
@@ -49,6 +52,7 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
         base_url=settings.base_url,
         home=request.home,
         recorded=recorded,
+        finder=_tunables,
     )
     chosen = make_proposer(settings.model, sources)
     if request.limits.usd is not None and chosen.settings is not None and chosen.settings.price_known() is None:
@@ -62,9 +66,29 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
         device=device,
         proposer=chosen,
         model=_spec(settings.model, chosen),
-        language=settings.language or DEFAULT_LANGUAGE,
+        language=_language(request, device),
         in_flight=(of_model or settings.in_flight) if paid else 1,
     )
+
+
+def _language(request: OptimizeRequest, device: ChosenDevice) -> str:
+    """As asked, else that of the kernel to start from, else what runs on the device."""
+    asked = request.settings.language
+    if asked is not None:
+        try:
+            return language_named(asked).name
+        except KeyError as error:
+            raise UsageError(f"--language: {error.args[0]}") from None
+    own = language_of(request.start.source) if request.start is not None else PLAIN
+    if own not in (PLAIN, "unknown"):
+        return own
+    on_cpu = device.spec == "cpu" and request.settings.target is None
+    return CPU_LANGUAGE if on_cpu else DEFAULT_LANGUAGE
+
+
+def _tunables(candidate: Candidate) -> FoundTunables | None:
+    found = find_tunables(candidate)
+    return None if found is None else (found.values, found.options, found.write)
 
 
 def check_same_run(log: RunLog, request: OptimizeRequest, parts: Parts) -> None:
@@ -95,7 +119,7 @@ def check_same_run(log: RunLog, request: OptimizeRequest, parts: Parts) -> None:
 def plan_of(request: OptimizeRequest, parts: Parts) -> Plan:
     """What the limits buy, from the sandbox's estimate of an evaluation and the assumed size of an answer."""
     estimate = parts.device.sandbox.estimate(request.problem)
-    recorded = parts.device.sandbox.device.recorded
+    recorded = parts.device.spec.startswith(REPLAY)
     eval_minutes = 0.0 if recorded else estimate.seconds_per_eval / 60
     paid = parts.proposer.proposer.costs_money
     tokens, usd, answer_minutes, basis = 0, 0.0, 0.0, f"evaluation time {estimate.basis}"

@@ -1,16 +1,13 @@
-"""From the text after ``--device`` to a sandbox. What is named and cannot be used is an error; nothing is replaced silently.
-
-Whether there is a CUDA GPU is asked of the driver's management library: importing torch for that would take seconds.
-"""
+"""From the text after ``--device`` to a sandbox. What is named and cannot be used is an error; nothing is replaced silently."""
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilecast.agent.machine import Gpu, gpus
 from tilecast.sandbox.base import Preflight, ProgressSink, Sandbox
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
 from tilecast.sandbox.problem import Problem
@@ -19,14 +16,6 @@ from tilecast.sandbox.replay import PreflightProvider, ReplaySandbox
 REPLAY = "replay:"
 FORMS = "auto, cuda[:N], cpu, replay:DIR"
 NOT_YET = ("ray", "bundle")
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """A CUDA GPU as the driver lists it."""
-
-    index: int
-    name: str
 
 
 @dataclass(frozen=True)
@@ -67,35 +56,25 @@ def make_sandbox(
     raise UsageError(f"--device {spec!r} is not known; there are {FORMS}")
 
 
-def gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
-    """CUDA GPUs of this machine, by the driver's management library; none if ``CUDA_VISIBLE_DEVICES`` hides all."""
-    if environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
-        return []
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return []
-    if nvml.nvmlInit_v2() != 0:
-        return []
-    try:
-        count = ctypes.c_uint()
-        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-            return []
-        return [Gpu(index, _gpu_name(nvml, index)) for index in range(count.value)]
-    finally:
-        nvml.nvmlShutdown()
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
+    """The machine's GPUs in the order in which CUDA counts them: as ``CUDA_VISIBLE_DEVICES`` says, if it says anything.
 
-
-def _gpu_name(nvml: ctypes.CDLL, index: int) -> str:
-    handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(96)
-    found = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == 0
-    if found and nvml.nvmlDeviceGetName(handle, text, len(text)) == 0:
-        return text.value.decode("utf-8", "replace")
-    return f"GPU {index}"
+    An entry that names no GPU ends the list, as it does for CUDA.
+    """
+    found, wanted = list(gpus()), environ.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return found
+    visible = []
+    for entry in (part.strip() for part in wanted.split(",")):
+        named = [g for g in found if str(g.index) == entry or (entry.startswith("GPU-") and g.uuid.startswith(entry))]
+        if not named:
+            break
+        visible.append(named[0])
+    return visible
 
 
 def _auto(problem: Problem, known: Preflight | None, require_sandbox: bool) -> ChosenDevice:
-    found = gpus()
+    found = visible_gpus()
     if found:
         chosen = _cuda("cuda:0", "0", require_sandbox)
         return ChosenDevice(chosen.sandbox, f"device: auto chose {found[0].name} (cuda:0)", chosen.spec)
@@ -109,9 +88,9 @@ def _auto(problem: Problem, known: Preflight | None, require_sandbox: bool) -> C
 def _cuda(spec: str, number: str, require_sandbox: bool) -> ChosenDevice:
     if number and not number.isdecimal():
         raise UsageError(f"--device {spec}: the part after the colon is a GPU's number, such as cuda:0")
-    index, found = int(number or 0), gpus()
+    index, found = int(number or 0), visible_gpus()
     if index >= len(found):
-        there = ", ".join(f"cuda:{gpu.index} {gpu.name}" for gpu in found) or "none"
+        there = ", ".join(f"cuda:{place} {gpu.name}" for place, gpu in enumerate(found)) or "none"
         raise EnvironmentFailure(
             f"--device {spec}: there is no such CUDA GPU on this machine (found: {there}); "
             "use --device cpu, or replay:DIR for recorded measurements"
@@ -122,10 +101,9 @@ def _cuda(spec: str, number: str, require_sandbox: bool) -> ChosenDevice:
 
 
 def _local(kind: str, index: int | None, require_sandbox: bool) -> Sandbox:
-    from tilecast.sandbox.local import LocalSandbox  # type: ignore[import-not-found,unused-ignore]
+    from tilecast.sandbox.local import LocalSandbox
 
-    sandbox: Sandbox = LocalSandbox(kind, index=index, require_sandbox=require_sandbox)
-    return sandbox
+    return LocalSandbox(kind, index=index, require_sandbox=require_sandbox)
 
 
 def _replay(spec: str, line: str, problem: Problem, known: Preflight | None) -> ChosenDevice:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from tilecast.agent.assembly import Parts, assemble, check_same_run, plan_of
 from tilecast.agent.budget import Ledger, Plan
@@ -28,13 +29,32 @@ from tilecast.agent.request import OptimizeRequest
 from tilecast.agent.result import result_of, write_winner
 from tilecast.agent.state import Services
 from tilecast.agent.turns import RunLock, device_turn
-from tilecast.sandbox.base import Preflight
+from tilecast.sandbox.base import DeviceFacts, Preflight
 from tilecast.sandbox.errors import TilecastError
+from tilecast.sandbox.evidence import EvidenceCollector
 from tilecast.sandbox.schema import OptimizeResult
+from tilecast.sandbox.source import Candidate
+from tilecast.tools.forecast.base import EvidenceProvider
 from tilecast.tools.forecast.factory import make_forecaster
 
 ANSWERS_AFTER_STOP_S = 5.0
 """How long a stopped run waits for cancelled requests, so that what they cost is known and not guessed."""
+
+
+EVIDENCE_FOR = frozenset({"auto", "learned", "llm", "ensemble"})
+
+
+def evidence_provider(collector: EvidenceCollector, request: OptimizeRequest, target: str) -> EvidenceProvider:
+    """Evidence of candidates of one run; None where it cannot be had on this machine."""
+
+    def provide(candidate: Candidate) -> dict[str, Any] | None:
+        try:
+            found = collector.collect(request.problem, candidate, target, request.options.workload)
+        except TilecastError:
+            return None
+        return found.model_dump(mode="json")
+
+    return provide
 
 
 def open_record(request_url: str | None, home: Path) -> Record:
@@ -69,13 +89,18 @@ class Engine:
         self._interrupted = False
         self._record: Record | None = None
         self._log: RunLog | None = None
+        self._collector: EvidenceCollector | None = None
         if resume is not None:
             self._record = open_record(request.settings.database_url, request.home)
             self._log = self._record.open(self._record.find(resume), time.monotonic)
         known = None if self._log is None or self._log.state.preflight is None else self._log.state.preflight.preflight
         self.parts: Parts = make(request, known)
         if self._log is not None:
-            check_same_run(self._log, request, self.parts)
+            try:
+                check_same_run(self._log, request, self.parts)
+            except TilecastError:
+                self.close()
+                raise
 
     def plan(self) -> Plan:
         """What the budget buys; nothing is started."""
@@ -103,8 +128,14 @@ class Engine:
             self._wind_up(services)
             return self._result(services)
         finally:
-            self.parts.device.sandbox.close()
+            self.close()
             lock.release()
+
+    def close(self) -> None:
+        """End every process that belongs to the run; :meth:`run` does so itself."""
+        self.parts.device.sandbox.close()
+        if self._collector is not None:
+            self._collector.close()
 
     @property
     def run_id(self) -> str | None:
@@ -165,12 +196,13 @@ class Engine:
         request, parts = self.request, self.parts
         proposer, model = parts.proposer.proposer, parts.proposer.model
         journal, device = RunJournal(log, ledger), parts.device.sandbox.device
+        told = Told(parts.language, request.settings.target, request.options.workload)
         paid = proposer.costs_money
         return Services(
             log=log,
             ledger=ledger,
             journal=journal,
-            knowledge=Knowledge(log, request.problem, device, Told(parts.language, request.settings.target)),
+            knowledge=Knowledge(log, request.problem, device, told),
             pool=ProposalPool(parts.in_flight, inline=not paid),
             problem=request.problem,
             sandbox=parts.device.sandbox,
@@ -181,8 +213,17 @@ class Engine:
             seed=log.header.seed,
             listeners=self._listeners,
             device_turn=lambda: device_turn(device),
+            evidence=self._evidence(device),
             interrupt_model=None if model is None else model.interrupt,
         )
+
+    def _evidence(self, device: DeviceFacts) -> EvidenceProvider | None:
+        """Compile-time evidence for forecasts on a GPU; a record answers faster than a compiler."""
+        target = self.request.settings.target or (device.name if device.kind == "cuda" else None)
+        if self.request.settings.forecaster not in EVIDENCE_FOR or device.recorded or target is None:
+            return None
+        self._collector = EvidenceCollector(self.request.home / "cache" / "evidence")
+        return evidence_provider(self._collector, self.request, target)
 
     def _wind_up(self, services: Services) -> None:
         """Cancel what is in flight; what was reserved and never settled is charged as lost."""

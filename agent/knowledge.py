@@ -29,6 +29,7 @@ class Told:
 
     language: str
     target: str | None = None
+    workload: str = "full"
 
 
 class Knowledge:
@@ -36,6 +37,7 @@ class Knowledge:
 
     def __init__(self, log: RunLog, problem: Problem, device: DeviceFacts, told: Told) -> None:
         self._log, self._problem, self._device, self._language = log, problem, device, told.language
+        self._workload = told.workload
         self.hardware = find_hardware(device.name) if told.target is None else require_hardware(told.target)
         self._tried: list[Tried] = []
         self._seqs: list[int] = []
@@ -75,7 +77,7 @@ class Knowledge:
     def floor_ms(self) -> float | None:
         """Least time of the workload that is timed, in milliseconds."""
         hardware = self.hardware
-        timed = [w for w in self.facts.workloads if w.name == "full"]
+        timed = [w for w in self.facts.workloads if w.name == self._workload]
         return floor_of(timed[0], hardware).ms if timed and hardware is not None else None
 
     def judged(self, state: CandidateState) -> None:

@@ -105,7 +105,7 @@ def _propose(services: Services, request: ProposalRequest, context: ProposalCont
     offered = [c for c in proposer.pool(request, context, POOL_LIMIT) if canonical_key(c.source) not in known]
     if not offered or not context.tried:
         return proposer.propose(request, context, services.journal)
-    forecasts = services.forecaster.forecast(offered, services.knowledge.for_forecaster(services.evidence))
+    forecasts = services.forecaster.forecast(offered, services.knowledge.for_forecaster(None))
     first = rank(forecasts, services.knowledge.incumbent_ms)[0]
     return proposer.claim(offered[first], request, context)
 

@@ -116,7 +116,7 @@ def _optimize(
     from tilecast.agent.progress import Said
 
     request, notes = build_request(problem, kernel, run_dir, resume, flags, more)
-    view = None if faces.dry_run else make_view(faces.json)
+    view, engine = None if faces.dry_run else make_view(faces.json), None
     try:
         engine = Engine(request, [view] if view else [], resume)
         lines = [*notes, engine.parts.device.line, engine.parts.proposer.line]
@@ -130,6 +130,8 @@ def _optimize(
     finally:
         if view is not None:
             view.close()
+        if engine is not None:
+            engine.close()
     return _finish(engine, result, faces)
 
 
@@ -175,7 +177,6 @@ def _dry_run(engine: Engine, lines: list[str], faces: _Faces) -> int:
     from tilecast.agent.report.plan import plan_document, plan_lines
 
     plan = engine.plan()
-    engine.parts.device.sandbox.close()
     if faces.json:
         print_json(plan_document(plan, lines))
     else:

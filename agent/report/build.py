@@ -8,9 +8,9 @@ from tilecast.agent.budget import METERS
 from tilecast.agent.record.fold import CandidateState
 from tilecast.agent.record.store import RunLog
 from tilecast.agent.report.honesty import Honesty, honesty
-from tilecast.agent.report.languages import language_of
 from tilecast.agent.result import best_of, why_nothing
 from tilecast.sandbox.base import BaselineTimes, DeviceFacts
+from tilecast.sandbox.languages import language_of
 from tilecast.sandbox.problem import ProblemFacts
 from tilecast.sandbox.schema import (
     Best,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilecast.agent.record.fold import CandidateState
 from tilecast.sandbox.schema import Forecast, Interval, LedgerDocument, Measurement, Meter
 
-METER_NAMES = {"evals": "evals", "gpu_seconds": "GPU s", "tokens": "tokens", "usd": "USD", "minutes": "minutes"}
+METER_NAMES = {"evals": "evals", "gpu_seconds": "device s", "tokens": "tokens", "usd": "USD", "minutes": "minutes"}
 _DECIMALS = {"evals": 0, "gpu_seconds": 1, "tokens": 0, "usd": 4, "minutes": 1}
 
 
