@@ -121,7 +121,7 @@ class ScriptMaker:
         """Now and then a NaN or an infinity, where any value may come."""
         if self.case.domain == "declared" or not self.case.variable or group[-1].burst:
             return group
-        return [*group, Step(families.DECLARED, content=self.rng.choice(("nan", "inf")))]
+        return [*group, Step(families.DECLARED, content="nan"), Step(families.DECLARED, content="inf")]
 
     def segment(self, steps: list[Step]) -> Iterator[Call | Segment]:
         """Draw the calls of a segment one by one: first the segment itself (with its parameters), then each call."""

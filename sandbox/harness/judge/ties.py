@@ -27,7 +27,7 @@ def names_equal_elements(answer: Answer, index: int, have: Tensor, got: Sequence
         size = source.shape[axis]
         if not _in_range(theirs, size) or not _in_range(mine, size) or not _is_selection(source, axis, theirs):
             continue
-        same = torch.equal(source.gather(axis, mine.long()), source.gather(axis, theirs.long()))
+        same = _equal(source.gather(axis, mine.long()), source.gather(axis, theirs.long()))
         if same and _repeats(mine, axis) <= _repeats(theirs, axis):
             return True
     return False
@@ -58,7 +58,12 @@ def _is_selection(source: Tensor, axis: int, indices: Tensor) -> bool:
     count = chosen.shape[axis]
     ordered = source.sort(dim=axis).values
     low, high = ordered.narrow(axis, 0, count), ordered.narrow(axis, ordered.shape[axis] - count, count).flip(axis)
-    return torch.equal(chosen, high) or torch.equal(chosen, low)
+    return _equal(chosen, high) or _equal(chosen, low)
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    """Equal element by element, NaN equal to NaN."""
+    return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
 def _repeats(indices: Tensor, axis: int) -> int:

@@ -24,20 +24,24 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_map
 
+from tilecast.sandbox.harness.worker.perturbation import (
+    Effects,
+    Noise,
+    is_low_float,
+    is_real,
+    levels,
+    tensors_of,
+    unit_of,
+    wide_dtype,
+    widen,
+)
 from tilecast.sandbox.harness.worker.reduction import is_product, reduction_length
 
 Forward = Callable[[torch.nn.Module, list[Any]], list[Tensor]]
 """Calls ``module(*inputs)`` without gradients and returns its tensors in order, then any inputs that it writes to."""
 
-UNIT_FLOAT32 = 2.0**-24
-"""Rounding of the arithmetic that honest kernels do inside: float32 for every type up to float32."""
-UNIT_FLOAT64 = 2.0**-53
-_FLOAT64_STEPS = 64
-"""Float64 problems are perturbed by this many roundings and the effect divided by it: one is lost in quantisation."""
-_DRAWS_SMALL, _SMALL_ELEMENTS = 3, 4096
-"""Small outputs are perturbed several times: the effect on one number may vanish by luck."""
 _UNPROMOTABLE = ("aten.view.dtype", "aten.bitwise", "aten.frexp", "aten.nextafter")
 
 
@@ -82,25 +86,6 @@ class Truth:
     note: str = ""
 
 
-def is_low_float(dtype: torch.dtype) -> bool:
-    """Real floating types below float64, float8 included."""
-    return dtype.is_floating_point and dtype is not torch.float64
-
-
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    if is_low_float(dtype):
-        return torch.float64
-    return torch.complex128 if dtype.is_complex else dtype
-
-
-def widen(value: Any) -> Any:
-    """A float64 copy of a floating tensor, complex128 of a complex one; a clone of any other tensor; else the value."""
-    if not isinstance(value, Tensor):
-        return value
-    target = _wide(value.dtype)
-    return value.detach().clone() if target is value.dtype else value.detach().to(target)
-
-
 class PromoteToFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every operator in float64 whatever dtype it names, and notes the longest reduction."""
 
@@ -125,9 +110,9 @@ class PromoteToFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     @staticmethod
     def _promote(value: Any) -> Any:
         if isinstance(value, torch.dtype):
-            return _wide(value)
-        if isinstance(value, Tensor) and _wide(value.dtype) is not value.dtype:
-            return value.to(_wide(value.dtype))
+            return wide_dtype(value)
+        if isinstance(value, Tensor) and wide_dtype(value.dtype) is not value.dtype:
+            return value.to(wide_dtype(value.dtype))
         return value
 
 
@@ -173,7 +158,7 @@ def _run_method(
     forward: Forward,
     options: TruthOptions,
 ) -> Truth:
-    unit = options.unit or _unit_of(module, inputs)
+    unit = options.unit or unit_of(module, inputs)
     wide_module = copy.deepcopy(module)
     _widen_module(wide_module)
     run = _Runner(method, forward, _chunk_count(inputs, native, options.budget_bytes))
@@ -182,36 +167,14 @@ def _run_method(
         run = replace(run, batched=axis, chunks=run.chunks if axis else 1)
     outputs = run(wide_module, inputs)
     _check_structure(outputs, native)
-    spread: list[Tensor | None] = [None] * len(outputs)
-    alternates: list[list[Tensor]] = [[] if _is_real(o) else [o] for o in outputs]
+    effects = Effects(outputs)
     if options.perturb:
-        draws = _DRAWS_SMALL if max((o.numel() for o in outputs), default=0) <= _SMALL_ELEMENTS else 1
-        for draw in range(draws):
-            noise = _Noise(unit, options.seed + draw)
-            _accumulate(run(noise.module(wide_module), noise.inputs(inputs)), outputs, spread, alternates, noise.scale)
-        spread = [None if s is None else (s / draws).sqrt_() for s in spread]
-    return Truth(outputs, spread, alternates, method, run.reduction_seen, run.products_seen, run.chunks)
-
-
-def _is_real(value: Tensor) -> bool:
-    return value.dtype.is_floating_point or value.dtype.is_complex
-
-
-def _accumulate(
-    perturbed: list[Tensor],
-    outputs: list[Tensor],
-    spread: list[Tensor | None],
-    alternates: list[list[Tensor]],
-    scale: float,
-) -> None:
-    for index, (moved, base) in enumerate(zip(perturbed, outputs, strict=True)):
-        if not _is_real(base):
-            if not torch.equal(moved, base):
-                alternates[index].append(moved)
-            continue
-        square = (torch.nan_to_num((moved - base).abs(), nan=0.0, posinf=0.0, neginf=0.0) / scale).square_()
-        previous = spread[index]
-        spread[index] = square if previous is None else previous.add_(square)
+        for draw, level in enumerate(levels(outputs)):
+            noise = Noise(unit, options.seed + draw, level)
+            effects.add(run(noise.module(wide_module), noise.inputs(inputs)), noise)
+    return Truth(
+        outputs, effects.spread(), effects.alternates, method, run.reduction_seen, run.products_seen, run.chunks
+    )
 
 
 @dataclass
@@ -253,56 +216,15 @@ def _part(item: Any, batched: bool, start: int, step: int) -> Any:
     return widen(item[start : start + step] if batched else item)
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """Multiplies every floating number by 1 + unit * N(0, 1)."""
-
-    unit: float
-    seed: int
-
-    @property
-    def scale(self) -> float:
-        return _FLOAT64_STEPS if self.unit < UNIT_FLOAT32 else 1.0
-
-    def _perturb(self, value: Any, offset: int) -> Any:
-        if not isinstance(value, Tensor) or not _is_real(value):
-            return value
-        generator = torch.Generator(device=value.device).manual_seed(self.seed * 1009 + offset)
-        wide = widen(value)
-        factor = torch.empty(wide.shape, dtype=torch.float64, device=value.device).normal_(generator=generator)
-        return wide.mul_(factor.mul_(self.unit * self.scale).add_(1.0))
-
-    def inputs(self, inputs: Sequence[Any]) -> list[Any]:
-        return [self._perturb(item, index) for index, item in enumerate(inputs)]
-
-    def module(self, module: torch.nn.Module) -> torch.nn.Module:
-        moved = copy.deepcopy(module)
-        with torch.no_grad():
-            for index, (_, tensor) in enumerate(_tensors_of(moved)):
-                if _is_real(tensor):
-                    tensor.copy_(self._perturb(tensor, 500 + index))
-        return moved
-
-
-def _tensors_of(module: torch.nn.Module) -> list[tuple[str, Tensor]]:
-    return [*module.named_parameters(), *module.named_buffers()]
-
-
 def _widen_module(module: torch.nn.Module) -> None:
     """``module.double()``, float8 included, and plain tensor attributes of submodules too (they are not parameters)."""
     with torch.no_grad():
-        for _, tensor in _tensors_of(module):
+        for _, tensor in tensors_of(module):
             tensor.data = widen(tensor.data)
         for part in module.modules():
             for name, value in list(vars(part).items()):
                 if isinstance(value, Tensor) and is_low_float(value.dtype):
                     setattr(part, name, widen(value))
-
-
-def _unit_of(module: torch.nn.Module, inputs: Sequence[Any]) -> float:
-    tensors = [v for v in tree_flatten(list(inputs))[0] if isinstance(v, Tensor)] + [t for _, t in _tensors_of(module)]
-    wide = any(t.dtype in (torch.float64, torch.complex128) for t in tensors)
-    return UNIT_FLOAT64 if wide else UNIT_FLOAT32
 
 
 def _chunk_count(inputs: Sequence[Any], native: Sequence[Tensor], budget_bytes: int) -> int:
@@ -338,7 +260,7 @@ def batch_inputs(
 def _near(part: Tensor, whole: Tensor) -> bool:
     if part.shape != whole.shape or part.dtype != whole.dtype:
         return False
-    if not _is_real(part):
+    if not is_real(part):
         return torch.equal(part, whole)
     unit = torch.finfo(part.dtype).eps if part.dtype.is_floating_point else 1e-6
     a, b = widen(part), widen(whole)
@@ -351,5 +273,5 @@ def _check_structure(outputs: Sequence[Tensor], native: Sequence[Tensor]) -> Non
     if shapes != wanted:
         raise ValueError(f"float64 run gives shapes {shapes}, native {wanted}")
     for wide, own in zip(outputs, native, strict=True):
-        if _wide(own.dtype) is not wide.dtype:
+        if wide_dtype(own.dtype) is not wide.dtype:
             raise ValueError(f"float64 run gives {wide.dtype} where the native one gives {own.dtype}")

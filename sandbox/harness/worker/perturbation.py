@@ -1,0 +1,137 @@
+"""Perturbations by single roundings, and what they do to a module's outputs: its conditioning."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten
+
+UNIT_FLOAT32 = 2.0**-24
+"""Rounding of the arithmetic that honest kernels do inside: float32 for every type up to float32."""
+UNIT_FLOAT64 = 2.0**-53
+_FLOAT64_STEPS = 64
+"""Float64 problems are perturbed by this many roundings and the effect divided by it: one is lost in quantisation."""
+_LEVELS = (1.0, 32.0)
+"""Sizes of the perturbation in roundings. Where the effect of the larger one is more than proportional (a maximum
+that changes place, scores that differ by less than their rounding), honest kernels are as unsure as that.
+"""
+_LEVELS_LARGE = (8.0,)
+_SMALL_ELEMENTS, _LARGE_ELEMENTS = 4096, 1 << 22
+"""Small outputs are perturbed twice at each size, as the effect on one number may vanish by luck; large ones once in
+all.
+"""
+
+
+def is_low_float(dtype: torch.dtype) -> bool:
+    """Real floating types below float64, float8 included."""
+    return dtype.is_floating_point and dtype is not torch.float64
+
+
+def wide_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Float64 for floating types, complex128 for complex ones, else the type itself."""
+    if is_low_float(dtype):
+        return torch.float64
+    return torch.complex128 if dtype.is_complex else dtype
+
+
+def widen(value: Any) -> Any:
+    """A float64 copy of a floating tensor, complex128 of a complex one; a clone of any other tensor; else the value."""
+    if not isinstance(value, Tensor):
+        return value
+    target = wide_dtype(value.dtype)
+    return value.detach().clone() if target is value.dtype else value.detach().to(target)
+
+
+def unit_of(module: torch.nn.Module, inputs: Sequence[Any]) -> float:
+    """Roundoff of the arithmetic: float64's if anything given is float64."""
+    tensors = [v for v in tree_flatten(list(inputs))[0] if isinstance(v, Tensor)] + [t for _, t in tensors_of(module)]
+    wide = any(t.dtype in (torch.float64, torch.complex128) for t in tensors)
+    return UNIT_FLOAT64 if wide else UNIT_FLOAT32
+
+
+def levels(outputs: Sequence[Tensor]) -> tuple[float, ...]:
+    """Sizes of the perturbations to make, one run each."""
+    largest = max((item.numel() for item in outputs), default=0)
+    if largest > _LARGE_ELEMENTS:
+        return _LEVELS_LARGE
+    return _LEVELS * 2 if largest <= _SMALL_ELEMENTS else _LEVELS
+
+
+def is_real(value: Tensor) -> bool:
+    """Whether it is rounded at all: floating or complex."""
+    return value.dtype.is_floating_point or value.dtype.is_complex
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Multiplies every floating number by 1 + level * unit * N(0, 1)."""
+
+    unit: float
+    seed: int
+    level: float
+
+    @property
+    def scale(self) -> float:
+        """Roundings that the perturbation stands for: its effect is divided by this."""
+        return self.level * (_FLOAT64_STEPS if self.unit < UNIT_FLOAT32 else 1.0)
+
+    def _perturb(self, value: Any, offset: int) -> Any:
+        if not isinstance(value, Tensor) or not is_real(value):
+            return value
+        generator = torch.Generator(device=value.device).manual_seed(self.seed * 1009 + offset)
+        wide = widen(value)
+        factor = torch.empty(wide.shape, dtype=torch.float64, device=value.device).normal_(generator=generator)
+        return wide.mul_(factor.mul_(self.unit * self.scale).add_(1.0))
+
+    def inputs(self, inputs: Sequence[Any]) -> list[Any]:
+        """Perturbed float64 copies of the inputs."""
+        return [self._perturb(item, index) for index, item in enumerate(inputs)]
+
+    def module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """A copy of a float64 module with perturbed parameters and buffers."""
+        moved = copy.deepcopy(module)
+        with torch.no_grad():
+            for index, (_, tensor) in enumerate(tensors_of(moved)):
+                if is_real(tensor):
+                    tensor.copy_(self._perturb(tensor, 500 + index))
+        return moved
+
+
+def tensors_of(module: torch.nn.Module) -> list[tuple[str, Tensor]]:
+    """Parameters and buffers by name."""
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+class Effects:
+    """What perturbations did to each output: mean square a level, and other values of exact outputs."""
+
+    def __init__(self, outputs: list[Tensor]) -> None:
+        self.outputs = outputs
+        self.alternates: list[list[Tensor]] = [[] if is_real(o) else [o] for o in outputs]
+        self._squares: list[dict[float, list[Tensor]]] = [{} for _ in outputs]
+
+    def add(self, perturbed: list[Tensor], noise: Noise) -> None:
+        """Take in one perturbed run."""
+        for index, (moved, base) in enumerate(zip(perturbed, self.outputs, strict=True)):
+            if is_real(base):
+                effect = torch.nan_to_num((moved - base).abs(), nan=0.0, posinf=0.0, neginf=0.0) / noise.scale
+                self._squares[index].setdefault(noise.level, []).append(effect.square_())
+            elif noise.level == 1.0 and not torch.equal(moved, base):
+                self.alternates[index].append(moved)
+
+    def spread(self) -> list[Tensor | None]:
+        """Per output the root mean square effect of one rounding, the larger of the levels."""
+        return [_largest(levels) for levels in self._squares]
+
+
+def _largest(levels: dict[float, list[Tensor]]) -> Tensor | None:
+    result: Tensor | None = None
+    for squares in levels.values():
+        mean = torch.stack(squares).mean(0) if len(squares) > 1 else squares[0]
+        result = mean if result is None else torch.maximum(result, mean)
+    return None if result is None else result.sqrt()
