@@ -238,6 +238,18 @@ def test_config_without_space_gets_powers_of_two() -> None:
     assert values == {32, 64, 128, 256, 512} and proposer.size == 25
 
 
+def test_literals_of_a_kernel_without_config() -> None:
+    source = (
+        "import triton, triton.language as tl\n@triton.jit\ndef k(x, BLOCK: tl.constexpr):\n    pass\n"
+        "class ModelNew:\n    def forward(self, x):\n        k[(8,)](x, BLOCK=128, num_warps=4)\n"
+    )
+    proposer, tried = BuiltinProposer(Candidate(name="k", source=source)), list[Tried]()
+    while (proposal := ask(proposer, len(tried), tried)).candidate is not None:
+        tried.append(tried_of(proposal.candidate, float(len(tried) + 1)))
+    assert tried[0].candidate.source == source and len({t.candidate.source for t in tried}) == proposer.size == 25
+    assert any("BLOCK=512, num_warps=16" in t.candidate.source for t in tried)
+
+
 def test_threads_get_different_points() -> None:
     space = {"a": list(range(8)), "b": list(range(8))}
     proposer = BuiltinProposer(kernel({"a": 0, "b": 0}, space))

@@ -158,8 +158,39 @@ def test_mixed_leaves_knobs_alone_when_they_stop_helping_or_nothing_was_measured
     tuned = kernel({"B": 1}, {"B": list(range(1, 20))})
     better = [tried_of(tuned.with_config({"B": b}), 10.0 - b) for b in range(1, 8)]
     worse = [tried_of(tuned.with_config({"B": b}), 20.0) for b in range(8, 13)]
-    assert promising(context(better)) and not promising(context(better + worse))
+    family = BuiltinProposer(tuned).family
+    assert promising(context(better), family) and not promising(context(better + worse), family)
     with FakeOpenAI(lambda body, number: fence(GOOD)) as server:
         mixed = MixedProposer(proposer_at(server), BuiltinProposer(tuned))
         assert ask(mixed, 1).origin == "fake"
         assert ask(mixed, 1, known=context(better + worse)).origin == "fake"
+
+
+LITERALS = """
+import torch.nn as nn, triton, triton.language as tl
+@triton.jit
+def copy(x, y, n, BLOCK: tl.constexpr):
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + o, tl.load(x + o, mask=o < n), mask=o < n)
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = x.new_empty(x.shape)
+        copy[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+        return y
+"""
+
+
+def test_mixed_turns_literals_of_a_kernel_without_config_and_knows_its_variants() -> None:
+    written = Candidate(name="written", source=LITERALS)
+    tried = [tried_of(written, 1.0)]
+    with FakeOpenAI(lambda body, number: fence(GOOD)) as server:
+        mixed = MixedProposer(proposer_at(server), BuiltinProposer())
+        for index in range(1, 40, 2):
+            proposal = ask(mixed, index, known=context(tried))
+            if proposal.origin == "fake":
+                break
+            assert proposal.candidate is not None and proposal.candidate not in [t.candidate for t in tried]
+            tried.append(tried_of(proposal.candidate, 2.0))
+    # It stops by itself after a few turns that did not help.
+    assert 5 <= len(tried) <= 7
+    assert {"num_warps=" in t.candidate.source for t in tried[1:]} == {True, False}

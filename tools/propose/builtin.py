@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tilecast.sandbox.languages import find_tunables
 from tilecast.sandbox.source import Candidate, Config
 from tilecast.tools.model.base import CallJournal
 from tilecast.tools.propose.base import Proposal, ProposalContext, ProposalRequest, Tried
@@ -46,10 +47,11 @@ class BuiltinProposer:
         start: Candidate | None = None,
         recorded: Sequence[Candidate] = (),
         allowed: Callable[[Candidate], bool] | None = None,
-        finder: TunableFinder | None = None,
+        finder: TunableFinder = find_tunables,
     ) -> None:
         self._start, self._allowed = start, allowed
-        self._finder = None if finder is None else lru_cache(maxsize=4096)(finder)
+        self._finder = lru_cache(maxsize=4096)(finder)
+        self._located: dict[tuple[str, str], Config | None] = {}
         self._lock = threading.Lock()
         self._given: dict[Spot, None] = {}
         self._grids: list[Grid] = []
@@ -89,6 +91,26 @@ class BuiltinProposer:
                 reason = f"all {self.size} points of the space were proposed"
                 return Proposal(candidate=None, reason=reason, origin=self.name, exhausted=True)
             return self._proposal(spot, request)
+
+    def family(self, candidate: Candidate) -> str:
+        """A name that all variants of one kernel share, whether their tunables are declared or found."""
+        with self._lock:
+            self._adopt(candidate)
+            spot = self._spot(candidate, exact=False)
+            return skeleton_key(candidate.source) if spot is None else self._grids[spot.grid].skeleton
+
+    def turn(self, kernel: Candidate, request: ProposalRequest, context: ProposalContext) -> Proposal | None:
+        """A variant of this very kernel that was not proposed yet; None if it has no tunables or none are left."""
+        with self._lock:
+            self._adopt(kernel)
+            spot = self._spot(kernel, exact=False)
+            if spot is None:
+                return None
+            rng = random.Random(f"{request.seed}:{request.index}")
+            point = next_point(self._seen(context)[spot.grid], spot.point, rng)
+            if point is None:
+                return None
+            return self._proposal(Spot(spot.grid, point), request.model_copy(update={"parent": kernel}))
 
     def neighbours(self, candidate: Candidate, context: ProposalContext, limit: int) -> list[Candidate]:
         """Up to ``limit`` candidates one step from ``candidate`` that were not proposed yet (empty for a foreign kernel)."""
@@ -223,16 +245,22 @@ class BuiltinProposer:
         return None
 
     def _locate(self, grid: Grid, candidate: Candidate) -> Config | None:
-        """The tunables' values if the candidate is a variant of the grid's kernel."""
+        """The tunables' values if the candidate is a variant of the grid's kernel; worked out once for each text."""
+        key = (grid.base.source, candidate.source)
+        if key not in self._located:
+            self._located[key] = self._read(grid, candidate)
+        return self._located[key]
+
+    def _read(self, grid: Grid, candidate: Candidate) -> Config | None:
         config = config_of(candidate.source)
         if config is not None:
             return config if skeleton_key(candidate.source) == grid.skeleton else None
-        if config_of(grid.base.source) is not None or self._finder is None:
-            return {} if candidate.source == grid.base.source else None
-        found = self._finder(candidate)
-        if found is None or list(found[0]) != list(grid.current):
+        if candidate.source == grid.base.source:
+            return grid.current
+        found = None if config_of(grid.base.source) is not None or not grid.names else self._finder(candidate)
+        if found is None or list(found.values) != list(grid.current):
             return None
-        return found[0] if grid.write(found[0]).source == candidate.source else None
+        return found.values if grid.write(found.values).source == candidate.source else None
 
     def _candidate(self, spot: Spot) -> Candidate:
         grid = self._grids[spot.grid]

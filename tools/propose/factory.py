@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilecast.sandbox.errors import UsageError
+from tilecast.sandbox.languages import find_tunables
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.replay import recorded_candidates
 from tilecast.sandbox.source import Candidate
@@ -48,7 +49,7 @@ class ProposerSources:
     home: Path | None = None
     recorded: str | Path | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    finder: TunableFinder | None = None
+    finder: TunableFinder = find_tunables
 
 
 @dataclass(frozen=True)

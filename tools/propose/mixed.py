@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilecast.sandbox.source import Candidate
 from tilecast.tools.model.base import CallJournal
 from tilecast.tools.propose.base import Proposal, ProposalContext, ProposalRequest, Proposer, Tried
 from tilecast.tools.propose.builtin import BuiltinProposer
-from tilecast.tools.propose.grid import skeleton_key
 
 EVERY = 2
 """While there are knobs worth turning, every second proposal turns one."""
@@ -48,28 +49,23 @@ class MixedProposer:
             BudgetRefused, EnvironmentFailure, RequestCancelled: from the model.
         """
         if request.index % EVERY == EVERY - 1:
-            for kernel in promising(context):
-                proposal = self._turned(kernel, request, context, journal)
+            for kernel in promising(context, self._knobs.family):
+                proposal = self._knobs.turn(kernel, request, context)
                 if proposal is not None:
                     return proposal
         return self._model.propose(request, context, journal)
 
-    def _turned(
-        self, kernel: Candidate, request: ProposalRequest, context: ProposalContext, journal: CallJournal
-    ) -> Proposal | None:
-        moves = self._knobs.neighbours(kernel, context, 1)
-        if not moves:
-            return None
-        proposal = self._knobs.propose(request.model_copy(update={"parent": kernel}), context, journal)
-        same = proposal.candidate is not None and skeleton_key(proposal.candidate.source) == skeleton_key(kernel.source)
-        return proposal if same else None
 
+def promising(context: ProposalContext, family_of: Callable[[Candidate], str]) -> list[Candidate]:
+    """Kernels whose knobs are worth turning, fastest first: close to the best, and still improving under the last turns.
 
-def promising(context: ProposalContext) -> list[Candidate]:
-    """Kernels whose knobs are worth turning, fastest first: close to the best, and still improving under the last turns."""
+    Args:
+        context: what was tried.
+        family_of: a name that the variants of one kernel share.
+    """
     families: dict[str, list[Tried]] = {}
     for tried in context.tried:
-        families.setdefault(skeleton_key(tried.candidate.source), []).append(tried)
+        families.setdefault(family_of(tried.candidate), []).append(tried)
     best = min((t.latency_ms for t in context.tried if t.latency_ms is not None), default=None)
     found = []
     for family in families.values():
