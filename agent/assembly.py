@@ -12,10 +12,8 @@ from tilecast.agent.record.store import RunLog
 from tilecast.agent.request import OptimizeRequest
 from tilecast.sandbox.base import Preflight
 from tilecast.sandbox.errors import UsageError
-from tilecast.sandbox.languages import find_tunables, language_named, language_of
-from tilecast.sandbox.source import Candidate
+from tilecast.sandbox.languages import language_named, language_of
 from tilecast.tools.propose.factory import ChosenProposer, ProposerSources, make_proposer
-from tilecast.tools.propose.knobs import FoundTunables
 
 DEFAULT_LANGUAGE, CPU_LANGUAGE, PLAIN = "triton", "cpp", "torch"
 TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS = 6_000, 6_000
@@ -52,7 +50,6 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
         base_url=settings.base_url,
         home=request.home,
         recorded=recorded,
-        finder=_tunables,
     )
     chosen = make_proposer(settings.model, sources)
     if request.limits.usd is not None and chosen.settings is not None and chosen.settings.price_known() is None:
@@ -84,11 +81,6 @@ def _language(request: OptimizeRequest, device: ChosenDevice) -> str:
         return own
     on_cpu = device.spec == "cpu" and request.settings.target is None
     return CPU_LANGUAGE if on_cpu else DEFAULT_LANGUAGE
-
-
-def _tunables(candidate: Candidate) -> FoundTunables | None:
-    found = find_tunables(candidate)
-    return None if found is None else (found.values, found.options, found.write)
 
 
 def check_same_run(log: RunLog, request: OptimizeRequest, parts: Parts) -> None:
