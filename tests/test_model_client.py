@@ -82,6 +82,16 @@ def test_a_renamed_parameter_keeps_its_value(tmp_path: Path) -> None:
     assert [body.get("max_completion_tokens") for body in server.bodies] == [None, 500, 900]
 
 
+def test_room_under_the_servers_own_name() -> None:
+    with FakeOpenAI(["a", "b"]) as server:
+        model = model_at(server, extra={"max_completion_tokens": 700})
+        assert model.estimate(question()).output_tokens == 700
+        model.complete(question("1"), InMemoryJournal())
+        model.complete(question("2", max_output_tokens=900), InMemoryJournal())
+    assert [body["max_completion_tokens"] for body in server.bodies] == [700, 900]
+    assert all("max_tokens" not in body for body in server.bodies)
+
+
 def test_eight_at_once_learn_from_the_first() -> None:
     def script(body: dict[str, Any], number: int) -> Reply | str:
         return refused("temperature") if "temperature" in body else Reply(text="ok", latency_s=0.05)

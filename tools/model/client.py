@@ -84,7 +84,7 @@ class OpenAIChatModel:
 
     def estimate(self, request: ChatRequest) -> Usage:
         """What one attempt may take at most, for the reservation."""
-        room = request.max_output_tokens or self.settings.max_tokens or DEFAULT_OUTPUT_TOKENS
+        room = request.max_output_tokens or self.settings.room or DEFAULT_OUTPUT_TOKENS
         tokens = estimate_tokens(request.messages, request.tools)
         price = self.settings.price_known()
         usd = None if price is None else price.usd(tokens, room)

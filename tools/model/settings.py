@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.schema import Document
+from tilecast.tools.model.faults import ROOM
 
 OPENAI_HOST = "api.openai.com"
 LOCAL_KEY = "local"
@@ -93,6 +94,12 @@ class ModelSettings(Document):
             f"model {self.name!r} needs a key and {self.key_env} is not set: export {self.key_env}=..., "
             "or set OPENAI_BASE_URL to a server of your own, or use --model builtin, which needs neither"
         )
+
+    @property
+    def room(self) -> int | None:
+        """The configured limit of an answer in tokens, under whichever name it is sent."""
+        given = [self.max_tokens, *(self.extra.get(name) for name in ROOM)]
+        return next((value for value in given if isinstance(value, int)), None)
 
     def price_known(self) -> Price | None:
         """The configured price, else the list price of this provider's model, else None."""

@@ -129,7 +129,7 @@ def _model(name: str, sources: ProposerSources) -> ChosenProposer:
     from tilecast.tools.propose.mixed import MixedProposer
 
     model, settings = make_model(name, sources)
-    llm = LlmProposer(model, settings.max_tokens)
+    llm = LlmProposer(model, settings.room)
     where = settings.base_url or "api.openai.com"
     price = "" if settings.price_known() else "; its price is unknown"
     return ChosenProposer(MixedProposer(llm, _knobs(sources)), f"proposals: {name} at {where}{price}", model, settings)
