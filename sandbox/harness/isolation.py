@@ -156,6 +156,12 @@ def enclose(abilities: Abilities, enclosure: Enclosure, limits: Limits, status_f
 
 def _apply_landlock(abilities: Abilities, enclosure: Enclosure) -> None:
     writable = ["/dev/null", "/dev/zero", "/dev/full", *enclosure.devices]
+    if enclosure.cuda:
+        # CUDA names its threads by writing to /proc/self/task/*/comm and does not start where it cannot. The open
+        # descriptor keeps the folder's inode, to which the rule is bound. The rest of /proc stays read-only: with the
+        # judge's uid, /proc/sys would take orders.
+        writable.append(os.path.realpath("/proc/self"))
+        os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
     if abilities.namespaces != "none":
         landlock.restrict(["/"], [*writable, "/tmp", "/dev/shm", "/cache"])
         return

@@ -73,6 +73,7 @@ _TABLE: dict[str, tuple[int | None, int | None]] = {
     "accept": (43, 202),
     "accept4": (288, 242),
 }
+_CUDA_NEEDS = ("bind", "listen")
 _CALLS: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198),
     "clone": (56, 220),
@@ -132,10 +133,15 @@ def _if_arg0_has(name: str, bits: int, action: int, *, missing: bool = False) ->
 
 
 def standing_filter(*, unix_sockets: bool, own_pid: int | None) -> list[Instruction]:
-    """What holds from the start. ``own_pid``: signals may go to this process only (where no pid namespace hides others)."""
+    """What holds from the start. ``own_pid``: signals may go to this process only (where no pid namespace hides others).
+
+    ``unix_sockets`` also lets a process bind and listen on one: without that CUDA does not start (error 304). There is no
+    network in its namespace, and Landlock keeps abstract names apart.
+    """
     code = _head()
     for name in _TABLE:
-        code += _always(name, ERRNO | EPERM)
+        if not (unix_sockets and name in _CUDA_NEEDS):
+            code += _always(name, ERRNO | EPERM)
     code += _unless_arg0("socket", _AF_UNIX, ERRNO | EPERM) if unix_sockets else _always("socket", ERRNO | EPERM)
     code += _if_arg0_has("clone", _NEW_NAMESPACES, ERRNO | EPERM)
     code += _always("clone3", ERRNO | ENOSYS)  # its flags lie in memory, out of a filter's sight; libc falls back
