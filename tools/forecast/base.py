@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from pydantic import ConfigDict
+
 from tilecast.sandbox.hardware import Hardware
 from tilecast.sandbox.problem import Problem, ProblemFacts
 from tilecast.sandbox.schema import Document, Forecast

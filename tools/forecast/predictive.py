@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
+
 from tilecast.sandbox import bins
 from tilecast.sandbox.schema import Cost, Forecast, ForecastBin, Range
 from tilecast.sandbox.source import Candidate

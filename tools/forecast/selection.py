@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
+
 from tilecast.sandbox.schema import Document, Forecast
 
 Decision = Literal["skip", "measure", "audit"]

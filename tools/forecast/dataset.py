@@ -1,0 +1,159 @@
+"""Measured variants as training examples: features, log-latency over the problem's floor, and who belongs to whom."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilecast.sandbox.corpus import RecordedProblem, Row
+from tilecast.sandbox.hardware import Hardware, find_hardware
+from tilecast.tools.forecast.features import Described, describe, problem_floor
+from tilecast.tools.forecast.resources import KernelFigures, from_evidence, from_kernels
+from tilecast.tools.forecast.trace import ProblemTrace, trace_candidate, trace_problem
+
+Floats = npt.NDArray[np.float64]
+EvidenceTable = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Evidence documents by (problem hash, hash of the source with its CONFIG)."""
+
+
+@lru_cache(maxsize=4096)
+def problem_key(source: str) -> str:
+    """Identity of a problem up to comments, docstrings and layout: what "has seen the problem" is decided by."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return hashlib.sha256(source.encode()).hexdigest()[:16]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and _has_docstring(node):
+            node.body = node.body[1:] or [ast.Pass()]
+    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:16]
+
+
+def _has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> bool:
+    first = node.body[0] if node.body else None
+    return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+
+
+@lru_cache(maxsize=8192)
+def family_key(source: str) -> str:
+    """Identity of a source whatever its CONFIG says: variants of one file are one family."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return hashlib.sha256(source.encode()).hexdigest()[:16]
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "CONFIG" for t in node.targets):
+            node.value = ast.Constant(value=None)
+    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One measured variant. ``log_ratio`` is ln(ms / floor ms), NaN where it did not pass."""
+
+    problem: str
+    family: str
+    log_ratio: float
+    passed: bool
+    plain: Floats
+    """Features from source, CONFIG and shapes."""
+    informed: Floats
+    """The same with compile-time figures."""
+    covered: bool
+
+
+@dataclass(frozen=True)
+class ProblemExamples:
+    """All variants of one recorded problem, in the record's order."""
+
+    name: str
+    key: str
+    names: tuple[str, ...]
+    floor_ms: float
+    hardware: Hardware
+    examples: tuple[Example, ...]
+    rows: tuple[Row, ...]
+    baseline_ms: float | None
+
+
+def figures_of(row: Row, evidence: Mapping[str, Any] | None) -> dict[str, KernelFigures]:
+    """Compile-time figures of a recorded variant: evidence where it is at hand, else the recorded kernels."""
+    recorded = from_kernels(k.model_dump() for k in row.kernels)
+    return {**recorded, **from_evidence(evidence)} if evidence else recorded
+
+
+def problem_examples(record: RecordedProblem, evidence: EvidenceTable | None = None) -> ProblemExamples | None:
+    """Examples of one recorded problem; None if its GPU is not in the catalogue or its reference cannot be walked."""
+    hardware, traced = find_hardware(record.info.gpu), trace_problem(record.problem.source)
+    if hardware is None or traced is None:
+        return None
+    floor = problem_floor(traced, hardware).ms
+    key = problem_key(record.problem.source)
+    examples, names = [], ()
+    for row in record.rows:
+        source = record.sources[row.candidate].source
+        found = (evidence or {}).get((record.problem.sha256, record.variant(row).sha256)) if evidence else None
+        plain, informed = _both(source, row, traced, hardware, figures_of(row, found))
+        names = plain.names
+        passed = row.status == "PASSED" and row.ms is not None and row.ms > 0
+        ratio = math.log(row.ms / floor) if passed and row.ms else math.nan
+        examples.append(
+            Example(key, key + family_key(source), ratio, passed, plain.values, informed.values, plain.covered)
+        )
+    baseline = record.baselines.get("__ref__")
+    base_ms = baseline.ms if baseline is not None else None
+    return ProblemExamples(record.name, key, names, floor, hardware, tuple(examples), tuple(record.rows), base_ms)
+
+
+def _both(
+    source: str, row: Row, problem: ProblemTrace, hardware: Hardware, figures: dict[str, KernelFigures]
+) -> tuple[Described, Described]:
+    trace = trace_candidate(source, problem, row.config)
+    plain = describe(trace, problem, hardware)
+    return plain, describe(trace, problem, hardware, figures) if figures else plain
+
+
+@dataclass(frozen=True)
+class Table:
+    """Examples of several problems as arrays; failed ones stay in, with NaN targets."""
+
+    names: tuple[str, ...]
+    plain: Floats
+    informed: Floats
+    target: Floats
+    passed: npt.NDArray[np.bool_]
+    problem: npt.NDArray[np.int64]
+    family: npt.NDArray[np.int64]
+    keys: tuple[str, ...]
+    """Problem keys by the numbers in ``problem``."""
+
+
+def table_of(problems: Sequence[ProblemExamples]) -> Table:
+    """Stack problems.
+
+    Raises:
+        ValueError: if there are no examples.
+    """
+    examples = [e for p in problems for e in p.examples]
+    if not examples:
+        raise ValueError("no measured variants to learn from: the record holds none that could be read")
+    keys = tuple(dict.fromkeys(e.problem for e in examples))
+    families = {f: i for i, f in enumerate(dict.fromkeys(e.family for e in examples))}
+    return Table(
+        names=problems[0].names,
+        plain=np.array([e.plain for e in examples], dtype=np.float32).astype(np.float64),
+        informed=np.array([e.informed for e in examples], dtype=np.float32).astype(np.float64),
+        target=np.array([e.log_ratio for e in examples]),
+        passed=np.array([e.passed for e in examples]),
+        problem=np.array([keys.index(e.problem) for e in examples]),
+        family=np.array([families[e.family] for e in examples]),
+        keys=keys,
+    )

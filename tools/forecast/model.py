@@ -1,0 +1,185 @@
+"""The trained forecaster as numbers: trees for the centre, the spread and validity; the residual's shape and correlations.
+
+Weights are one ``.npz`` read without pickle, so that loading executes nothing. Beside the model of all training problems it
+holds one a problem that never saw it, chosen by the problem's hash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilecast.sandbox.errors import UsageError
+from tilecast.tools.forecast.predictive import LEVELS, Predictive
+from tilecast.tools.forecast.trees import Trees, from_arrays
+
+Floats = npt.NDArray[np.float64]
+FORMAT = 1
+SHIPPED = "weights.npz"
+WHOLE = "all"
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Shares of the standardised residual's variance; they sum to 1. See :mod:`tilecast.tools.forecast.posterior`."""
+
+    problem: float
+    family: float
+    similar: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class Model:
+    """One fitted model. ``shape`` are residual quantiles, standardised, at :data:`predictive.LEVELS`."""
+
+    names: tuple[str, ...]
+    centre: Trees
+    spread: Trees
+    valid: Trees
+    shape: tuple[float, ...]
+    scale: float
+    """Factor on the predicted spread that makes the standardised residuals' variance 1."""
+    correlation: Correlation
+    low: Floats
+    high: Floats
+    """Range of each feature in training, NaN-free."""
+    novelty_limit: float
+
+    def centres(self, rows: Floats) -> Floats:
+        """Expected ln(ms / floor), one a row."""
+        return self.centre.predict(rows)
+
+    def spreads(self, rows: Floats) -> Floats:
+        """Standard deviation of the residual, in natural-log units."""
+        result: Floats = self.scale * np.exp(np.clip(self.spread.predict(rows), -4.0, 1.5))
+        return result
+
+    def validity(self, rows: Floats) -> Floats:
+        """Probability that a candidate passes."""
+        result: Floats = 1 / (1 + np.exp(-self.valid.predict(rows)))
+        return result
+
+    def novelty(self, rows: Floats) -> Floats:
+        """How many features lie outside the training range widened by a tenth, each counted by how far, at most 1."""
+        width = np.maximum(self.high - self.low, 1e-3)
+        beyond = np.maximum(self.low - rows, rows - self.high) / width - 0.1
+        result: Floats = np.nansum(np.clip(np.nan_to_num(beyond, nan=0.0) * 2, 0.0, 1.0), axis=1)
+        return result
+
+    def similarity(self, rows: Floats, others: Floats) -> Floats:
+        """Share of trees in which two candidates fall into the same leaf: (n, m), 1 for equal rows."""
+        a, b = self.centre.leaves(rows), self.centre.leaves(others)
+        result: Floats = (a[:, None, :] == b[None, :, :]).mean(axis=2)
+        return result
+
+    def predictive(self, centre: float, spread: float, floor_ms: float) -> Predictive:
+        """The distribution of log-milliseconds."""
+        return Predictive(centre + float(np.log(floor_ms)), spread, self.shape)
+
+    def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
+        """All fields but the names, for one archive."""
+        c = self.correlation
+        numbers = np.array([self.scale, c.problem, c.family, c.similar, c.noise, self.novelty_limit])
+        found: dict[str, npt.NDArray[Any]] = {
+            f"{prefix}numbers": numbers,
+            f"{prefix}shape": np.array(self.shape),
+            f"{prefix}low": self.low.astype(np.float32),
+            f"{prefix}high": self.high.astype(np.float32),
+        }
+        for part in ("centre", "spread", "valid"):
+            found |= getattr(self, part).arrays(f"{prefix}{part}/")
+        return found
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Models by what they left out: ``all``, or a problem's key."""
+
+    names: tuple[str, ...]
+    models: Mapping[str, Model]
+    card: Mapping[str, Any] = field(default_factory=dict)
+    """Training data's hash, problems, counts, versions, settings."""
+
+    @property
+    def trained_on(self) -> tuple[str, ...]:
+        """Keys of the problems that the whole model has seen."""
+        return tuple(self.card.get("problems", {}))
+
+    def for_problem(self, key: str) -> Model | None:
+        """The model that never saw this problem; None if the whole one has and no other was kept."""
+        return self.models.get(key if key in self.trained_on else WHOLE)
+
+
+def save(weights: Weights, file: Path) -> None:
+    """Write one compressed archive."""
+    arrays: dict[str, Any] = {}
+    for name, model in weights.models.items():
+        arrays |= model.arrays(f"{name}/")
+    header = {"format": FORMAT, "names": weights.names, "models": list(weights.models), "card": dict(weights.card)}
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(file, **arrays)
+
+
+def load(file: str | Path | None = None) -> Weights:
+    """Read weights; without a file, those shipped with the package.
+
+    Raises:
+        UsageError: if the file is missing, no such archive, or of another format.
+    """
+    if file is not None:
+        return _load(Path(file))
+    return _shipped()
+
+
+@lru_cache(maxsize=1)
+def _shipped() -> Weights:
+    with as_file(files("tilecast.tools.forecast").joinpath(SHIPPED)) as path:
+        return _load(path)
+
+
+def _load(path: Path) -> Weights:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(arrays["header"].tobytes())
+        if header.get("format") != FORMAT:
+            raise UsageError(
+                f"{path}: weights of format {header.get('format')}, this version reads {FORMAT}: fit again"
+            )
+        names = tuple(header["names"])
+        models = {name: _model(arrays, f"{name}/", names) for name in header["models"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        hint = "fit again with `tilecast forecaster fit`"
+        raise UsageError(f"{path}: cannot be read as forecaster weights ({error}); {hint}") from error
+    return Weights(names, models, header["card"])
+
+
+def _model(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, names: tuple[str, ...]) -> Model:
+    scale, problem, family, similar, noise, limit = (float(v) for v in arrays[f"{prefix}numbers"])
+    shape = tuple(float(v) for v in arrays[f"{prefix}shape"])
+    if len(shape) != len(LEVELS):
+        raise ValueError(f"{len(shape)} quantiles where {len(LEVELS)} belong")
+    trees = {part: from_arrays(arrays, f"{prefix}{part}/") for part in ("centre", "spread", "valid")}
+    for part, forest in trees.items():
+        if len(forest.feature) and int(forest.feature.max()) >= len(names):
+            raise ValueError(f"{part} asks for feature {int(forest.feature.max())} of {len(names)}")
+    return Model(
+        names=names,
+        **trees,
+        shape=shape,
+        scale=scale,
+        correlation=Correlation(problem, family, similar, noise),
+        low=np.asarray(arrays[f"{prefix}low"], dtype=np.float64),
+        high=np.asarray(arrays[f"{prefix}high"], dtype=np.float64),
+        novelty_limit=limit,
+    )

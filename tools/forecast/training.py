@@ -1,0 +1,244 @@
+"""Fitting the forecaster: boosted trees under physical monotonicity, residuals on unseen problems, their spread and correlation.
+
+Needs LightGBM (the ``train`` extra); imported only here. Few settings, chosen once on plausibility and held for every fold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilecast.sandbox.errors import UsageError
+from tilecast.tools.forecast.dataset import ProblemExamples, Table, table_of
+from tilecast.tools.forecast.model import WHOLE, Correlation, Model, Weights
+from tilecast.tools.forecast.posterior import log_likelihood
+from tilecast.tools.forecast.predictive import LEVELS
+from tilecast.tools.forecast.trees import Trees, from_lightgbm
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Say = Callable[[str], None]
+
+MONOTONE = frozenset(
+    {"t_bound", "t_dram", "t_cache", "t_tensor", "t_scalar", "t_special", "t_latency", "t_in_flight", "t_spill", "t_host", "t_launch",
+     "load_waste", "store_waste", "spills", "wasted", "imbalance", "strided_ops", "atomics"}
+)  # fmt: skip
+"""More of these cannot make a kernel faster, all else equal: the trees are held to it."""
+
+CENTRE = {"n_estimators": 150, "learning_rate": 0.06, "num_leaves": 14, "min_child_samples": 25, "colsample_bytree": 0.4,
+          "subsample": 0.7, "subsample_freq": 1, "reg_lambda": 5.0, "objective": "huber", "alpha": 1.0}  # fmt: skip
+SPREAD = {"n_estimators": 60, "learning_rate": 0.06, "num_leaves": 6, "min_child_samples": 60, "colsample_bytree": 0.4,
+          "subsample": 0.7, "subsample_freq": 1, "reg_lambda": 20.0, "objective": "regression"}  # fmt: skip
+VALID = {"n_estimators": 40, "learning_rate": 0.06, "num_leaves": 4, "min_child_samples": 60, "colsample_bytree": 0.4,
+         "subsample": 0.7, "subsample_freq": 1, "reg_lambda": 20.0, "objective": "binary"}  # fmt: skip
+SEEDS = 2
+SMALLEST_RESIDUAL = 0.02
+"""Residuals below this many natural-log units say nothing about the spread (measurement noise is about as large)."""
+
+MEAN_LOG_ABS_NORMAL = -0.635
+"""Mean of ln|z| for a standard normal: turns a mean log-residual into the log of a standard deviation."""
+
+
+def require_lightgbm() -> Any:
+    """The training library.
+
+    Raises:
+        UsageError: if it is not installed, naming the extra.
+    """
+    try:
+        import lightgbm
+    except ImportError as error:
+        raise UsageError("training needs LightGBM, which is not installed: pip install 'tilecast[train]'") from error
+    return lightgbm
+
+
+def _weights(problem: npt.NDArray[np.int64]) -> Floats:
+    """Every problem counts the same, however many variants it has."""
+    counts = np.bincount(problem)
+    weight = 1.0 / counts[problem]
+    result: Floats = weight / weight.mean()
+    return result
+
+
+def _stack(table: Table, rows: Mask) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Both tiers of features below one another, so that one model serves with and without compile-time figures."""
+    same = (np.nan_to_num(table.plain[rows], nan=-1e9) == np.nan_to_num(table.informed[rows], nan=-1e9)).all(axis=1)
+    index = np.flatnonzero(rows)
+    features = np.concatenate([table.informed[rows], table.plain[rows][~same]])
+    return features, np.concatenate([index, index[~same]])
+
+
+def _fit(table: Table, rows: Mask, target: Floats, settings: dict[str, Any], seeds: int) -> Trees:
+    lightgbm = require_lightgbm()
+    features, index = _stack(table, rows)
+    regression = settings["objective"] != "binary"
+    kind = lightgbm.LGBMRegressor if regression else lightgbm.LGBMClassifier
+    constraints: dict[str, Any] = {}
+    if settings is CENTRE:
+        constraints = {"monotone_constraints": [int(n in MONOTONE) for n in table.names]}
+    dumps = []
+    for seed in range(seeds):
+        model = kind(
+            **settings, **constraints, random_state=seed, n_jobs=1, verbose=-1, deterministic=True, force_row_wise=True
+        )
+        model.fit(features, target[index], sample_weight=_weights(table.problem[index]))
+        dumps.append(model.booster_.dump_model())
+    return from_lightgbm(dumps)
+
+
+def _centred(trees: Trees, table: Table, rows: Mask, informed: bool = True) -> Floats:
+    return trees.predict((table.informed if informed else table.plain)[rows])
+
+
+def fit_centres(table: Table, say: Say, folds: bool = True) -> dict[frozenset[int], Trees]:
+    """Centre trees by the set of problems that was left out: none, each one, and (for honest spreads) each pair."""
+    count = len(table.keys)
+    held: list[tuple[int, ...]] = [(), *itertools.combinations(range(count), 1)]
+    if folds:
+        held += list(itertools.combinations(range(count), 2))
+    found: dict[frozenset[int], Trees] = {}
+    for number, left_out in enumerate(held, 1):
+        rows = table.passed & ~np.isin(table.problem, left_out)
+        found[frozenset(left_out)] = _fit(table, rows, table.target, CENTRE, SEEDS if len(left_out) < 2 else 1)
+        if number % 20 == 0:
+            say(f"fitted {number} of {len(held)} models")
+    return found
+
+
+def _residuals(table: Table, centres: dict[frozenset[int], Trees], excluded: frozenset[int]) -> Floats:
+    """Residual of every passed example by a model that saw neither its problem nor ``excluded``; NaN elsewhere."""
+    found = np.full(len(table.target), np.nan)
+    for problem in range(len(table.keys)):
+        rows = table.passed & (table.problem == problem)
+        if problem not in excluded and rows.any():
+            found[rows] = table.target[rows] - _centred(centres[excluded | {problem}], table, rows)
+    return found
+
+
+def assemble(table: Table, centres: dict[frozenset[int], Trees], excluded: frozenset[int]) -> Model:
+    """A whole model for one set of problems left out: spread, shape and correlation come from residuals on unseen ones."""
+    residual = _residuals(table, centres, excluded)
+    rows = ~np.isnan(residual)
+    size = np.log(np.maximum(np.abs(np.where(rows, residual, 1.0)), SMALLEST_RESIDUAL)) - MEAN_LOG_ABS_NORMAL
+    spread = _fit(table, rows, size, SPREAD, 1)
+    raw = np.exp(np.clip(_centred(spread, table, rows), -4.0, 1.5))
+    ratios = residual[rows] / raw
+    weight = _weights(table.problem[rows])
+    scale = float(np.sqrt(np.average(np.clip(ratios, -4, 4) ** 2, weights=weight)))
+    standard = ratios / scale
+    shape = _weighted_quantiles(standard, weight)
+    used = ~np.isin(table.problem, list(excluded))
+    valid = _fit(table, used, table.passed.astype(np.float64), VALID, 1)
+    limits = np.concatenate([table.plain[used], table.informed[used]])
+    low, high = (
+        np.nan_to_num(f(np.where(np.isnan(limits), fill, limits), axis=0))
+        for f, fill in ((np.min, 1e9), (np.max, -1e9))
+    )
+    low, high = np.where(low > high, 0.0, low), np.where(low > high, 0.0, high)
+    model = Model(
+        table.names, centres[excluded], spread, valid, shape, scale, Correlation(0.2, 0.3, 0.3, 0.2), low, high, 0.0
+    )
+    shares = fit_correlation(table, rows, standard, centres, excluded)
+    limit = _novelty_limit(model, table, rows)
+    return Model(table.names, centres[excluded], spread, valid, shape, scale, shares, low, high, limit)
+
+
+def _weighted_quantiles(values: Floats, weight: Floats) -> tuple[float, ...]:
+    order = np.argsort(values)
+    position = (np.cumsum(weight[order]) - 0.5 * weight[order]) / weight.sum()
+    return tuple(float(v) for v in np.interp(LEVELS, position, values[order]))
+
+
+def _novelty_limit(model: Model, table: Table, rows: Mask) -> float:
+    """Novelty that a new problem's candidates rarely exceed: 95th percentile when each problem is held out of the ranges."""
+    found: list[float] = []
+    for problem in range(len(table.keys)):
+        own, rest = rows & (table.problem == problem), rows & (table.problem != problem)
+        if own.any() and rest.any():
+            others = np.concatenate([table.plain[rest], table.informed[rest]])
+            low, high = np.nanmin(_filled(others, 1e9), axis=0), np.nanmax(_filled(others, -1e9), axis=0)
+            alone = Model(
+                model.names,
+                model.centre,
+                model.spread,
+                model.valid,
+                model.shape,
+                1.0,
+                model.correlation,
+                low,
+                high,
+                0.0,
+            )
+            found.extend(alone.novelty(table.informed[own]))
+    return float(np.quantile(found, 0.95)) if found else 0.0
+
+
+def _filled(values: Floats, fill: float) -> Floats:
+    result: Floats = np.where(np.isnan(values), fill, values)
+    return result
+
+
+def fit_correlation(
+    table: Table, rows: Mask, standard: Floats, centres: dict[frozenset[int], Trees], excluded: frozenset[int]
+) -> Correlation:
+    """Shares of variance by the largest summed marginal likelihood over the problems, on a coarse grid of the simplex."""
+    full = np.full(len(table.target), np.nan)
+    full[rows] = standard
+    blocks = []
+    for problem in range(len(table.keys)):
+        own = rows & (table.problem == problem)
+        if own.sum() < 5:
+            continue
+        leaves = centres[excluded | {problem}].leaves(table.informed[own])
+        similar = (leaves[:, None, :] == leaves[None, :, :]).mean(axis=2)
+        family = table.family[own]
+        blocks.append((similar, family[:, None] == family[None, :], full[own]))
+    grid = [g for g in itertools.product((0.05, 0.1, 0.2, 0.3, 0.4, 0.6), repeat=3) if sum(g) <= 0.96]
+
+    def total(shares: tuple[float, float, float]) -> float:
+        candidate = Correlation(*shares, noise=1 - sum(shares))
+        return sum(log_likelihood(*block, candidate) for block in blocks)
+
+    best = max(grid, key=total) if blocks else (0.2, 0.3, 0.3)
+    return Correlation(*best, noise=1 - sum(best))
+
+
+def fit(problems: Sequence[ProblemExamples], say: Say = lambda _: None, folds: bool = True) -> Weights:
+    """Fit on all problems; with ``folds`` also keep, for each problem, the model that never saw it.
+
+    Raises:
+        UsageError: with fewer than three problems, or without LightGBM.
+    """
+    table = table_of(problems)
+    if len(table.keys) < 3:
+        raise UsageError(
+            f"{len(table.keys)} measured problem(s): at least 3 are needed to learn what carries over to another"
+        )
+    centres = fit_centres(table, say, folds)
+    models = {WHOLE: assemble(table, centres, frozenset())}
+    for number, key in enumerate(table.keys if folds else ()):
+        say(f"spread and correlation without problem {number + 1} of {len(table.keys)}")
+        models[key] = assemble(table, centres, frozenset({number}))
+    return Weights(table.names, models, card(table, problems))
+
+
+def card(table: Table, problems: Sequence[ProblemExamples]) -> dict[str, Any]:
+    """What the weights were made from."""
+    digest = hashlib.sha256()
+    for array in (table.plain, table.informed, table.target):
+        digest.update(np.ascontiguousarray(np.nan_to_num(array, nan=-1.0)).tobytes())
+    return {
+        "training_sha256": digest.hexdigest(),
+        "problems": {p.key: p.name for p in problems},
+        "examples": len(table.target),
+        "passed": int(table.passed.sum()),
+        "families": int(table.family.max()) + 1,
+        "gpus": sorted({p.hardware.key for p in problems}),
+        "features": len(table.names),
+        "settings": {"centre": CENTRE, "spread": SPREAD, "valid": VALID, "seeds": SEEDS},
+    }

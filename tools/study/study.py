@@ -1,0 +1,226 @@
+"""``tilecast study``: search policies and forecasts replayed over recorded measurements, as one JSON document."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tilecast.sandbox import bins
+from tilecast.tools.forecast.pooling import Pair, earned_weight, pooled
+from tilecast.tools.study import calibration, metrics
+from tilecast.tools.study.calibration import Judged
+from tilecast.tools.study.policies import (
+    POLICIES,
+    Order,
+    Policy,
+    beliefs_of,
+    learned_predictives,
+    llm_order,
+    mean_log_speedup,
+)
+from tilecast.tools.study.pool import Pool, forecast_pool
+
+SEEDS = 20
+BUDGETS = (10, 20, 40)
+HEADLINE_BUDGET = 20
+"""``best_speedup`` is read after this many evaluations."""
+
+FIXED = frozenset({"oracle"})
+"""Policies that no seed changes."""
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Replay:
+    """Figures of one policy on one problem, averaged over seeds."""
+
+    recovery: dict[float, float]
+    evals_to_95: float
+    best: dict[int, float] = field(default_factory=dict)
+    """Best speedup over eager by budget (geometric mean over seeds); empty without a baseline."""
+    share: dict[int, float] = field(default_factory=dict)
+    """The same over the pool's best."""
+
+
+def replay(pool: Pool, policy: Policy, seeds: int) -> Replay:
+    """Run a policy over a pool with seeds 0 to ``seeds - 1``."""
+    orders = [policy(pool, seed) for seed in range(seeds)]
+    curves = [metrics.recovery(order, pool.speeds) for order in orders]
+    found = Replay(
+        recovery={q: float(np.mean([c[q] for c in curves])) for q in metrics.QUANTILES},
+        evals_to_95=float(np.mean([metrics.evals_to(order, pool.speeds) for order in orders])),
+    )
+    top, slowest = float(pool.speeds.max()), float(pool.speeds[pool.speeds > 0].min())
+    for budget in BUDGETS:
+        # A search that found nothing that works is counted as the slowest variant, so that a mean of logs exists.
+        best = metrics.geometric_mean(
+            [max(metrics.best_after(order, pool.speeds, budget), slowest) for order in orders]
+        )
+        found.share[budget] = best / top
+        if pool.baseline_ms is not None:
+            found.best[budget] = best * pool.baseline_ms
+    return found
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) or math.isinf(value) else round(value, 5)
+
+
+def policy_document(replays: Mapping[str, Replay], pool_kind: str, seconds: float) -> dict[str, Any]:
+    """One policy's block: means over problems, then each problem."""
+    every = list(replays.values())
+    recovery = {f"{q:.2f}": float(np.mean([r.recovery[q] for r in every])) for q in metrics.QUANTILES}
+    recovery["mean"] = float(np.mean(list(recovery.values())))
+    with_base = [r for r in every if r.best]
+    return {
+        "recovery": {k: _rounded(v) for k, v in recovery.items()},
+        "evals_to_95": _rounded(metrics.geometric_mean([r.evals_to_95 for r in every])),
+        "best_speedup": _rounded(metrics.geometric_mean([r.best[HEADLINE_BUDGET] for r in with_base])),
+        "best_speedup_at": {str(b): _rounded(metrics.geometric_mean([r.best[b] for r in with_base])) for b in BUDGETS},
+        "share_of_best_at": {str(b): _rounded(metrics.geometric_mean([r.share[b] for r in every])) for b in BUDGETS},
+        "pool": pool_kind,
+        "seconds": round(seconds, 3),
+        "per_problem": {
+            name: {
+                "recovery": {f"{q:.2f}": _rounded(v) for q, v in r.recovery.items()}
+                | {"mean": _rounded(float(np.mean(list(r.recovery.values()))))},
+                "evals_to_95": _rounded(r.evals_to_95),
+                "best_speedup": _rounded(r.best.get(HEADLINE_BUDGET, math.nan)),
+                "share_of_best_at": {str(b): _rounded(v) for b, v in r.share.items()},
+            }
+            for name, r in replays.items()
+        },
+    }
+
+
+def run_policies(
+    pools: Sequence[Pool], policies: Mapping[str, Policy], seeds: int, kind: str, say: Say
+) -> dict[str, Any]:
+    """Blocks of several policies over the same pools; those that need a model skip pools without one."""
+    found: dict[str, Any] = {}
+    for name, policy in policies.items():
+        started = time.perf_counter()
+        usable = [p for p in pools if p.model is not None or not name.startswith(("learned", "ensemble"))]
+        if not usable:
+            continue
+        replays = {p.name: replay(p, policy, 1 if name in FIXED else seeds) for p in usable}
+        found[name] = policy_document(replays, kind, time.perf_counter() - started)
+        say(f"{name}: recovery {found[name]['recovery']['mean']:.4f} over {len(usable)} problems ({kind} pools)")
+    return found
+
+
+def learned_bins(pool: Pool) -> list[list[float]]:
+    """Bin probabilities of every variant by the model that never saw the problem."""
+    base = pool.baseline_ms
+    assert base is not None
+    return [p.bin_probabilities(base) for p in learned_predictives(pool)]
+
+
+def ensemble_policy(shares: Mapping[str, float]) -> Policy:
+    """Orders by the pooled expected log-speedup; the language model's share is what the other problems' record earned it."""
+
+    def order(pool: Pool, seed: int) -> Order:
+        share, beliefs = shares[pool.name], beliefs_of(pool)
+        base = math.log(pool.baseline_ms or 1.0)
+        own = base - (beliefs.centre + math.log(pool.floor_ms))
+        other = np.array([mean_log_speedup(p or [1.0] * bins.COUNT) for p in pool.llm])
+        pooled_guess = (1 - share) * own + share * other
+        return [int(i) for i in np.argsort(-pooled_guess, kind="stable")]
+
+    return order
+
+
+def record_of(pools: Sequence[Pool]) -> dict[str, list[Pair]]:
+    """What both forecasters said and what came, by problem."""
+    found: dict[str, list[Pair]] = {}
+    for pool in pools:
+        if pool.baseline_ms is None or pool.model is None:
+            continue
+        own = learned_bins(pool)
+        found[pool.name] = [
+            (own[i], p, bins.bin_of(pool.baseline_ms * float(pool.speeds[i])))
+            for i, p in enumerate(pool.llm)
+            if p is not None and pool.speeds[i] > 0
+        ]
+    return found
+
+
+def llm_shares(pools: Sequence[Pool]) -> dict[str, float]:
+    """The language model's share on each problem, earned on the others."""
+    record = record_of(pools)
+    return {
+        name: earned_weight([pair for other, pairs in record.items() if other != name for pair in pairs])
+        for name in record
+    }
+
+
+def forecaster_blocks(
+    pools: Sequence[Pool], parts: Sequence[Pool], shares: Mapping[str, float]
+) -> dict[str, list[Judged]]:
+    """Judged forecasts by forecaster: learned on all variants, and all three on those that the language model saw."""
+    usable = [p for p in pools if p.model is not None and p.baseline_ms is not None]
+    found: dict[str, list[Judged]] = {"learned": []}
+    for pool in usable:
+        guesses = [math.log(pool.baseline_ms or 1.0) - p.quantile(0.5) for p in learned_predictives(pool)]
+        found["learned"] += calibration.judge(pool, learned_bins(pool), guesses)
+    for part in parts:
+        if part.model is None or part.baseline_ms is None:
+            continue
+        own = learned_bins(part)
+        mixed = [pooled(a, b or a, shares[part.name]) for a, b in zip(own, part.llm, strict=True)]
+        for name, given in (("learned (default CONFIG)", own), ("llm", part.llm), ("ensemble", mixed)):
+            found.setdefault(name, []).extend(calibration.judge(part, given))
+    return {name: judged for name, judged in found.items() if judged}
+
+
+def skip_figures(pools: Sequence[Pool], seeds: int) -> dict[str, Any]:
+    """Skipping confident losers in seeded proposal order: how often it was wrong, and what it saved."""
+    found: list[calibration.Bout] = []
+    for pool in (p for p in pools if p.model is not None):
+        predictives = learned_predictives(pool)
+        targets = [*pool.log_ms, math.log(pool.baseline_ms) if pool.baseline_ms else math.inf]
+        chances = [[p.cdf(t) if math.isfinite(t) else 1.0 for t in targets] for p in predictives]
+        for seed in range(seeds):
+            found += calibration.bouts(pool, chances, seed, pool.baseline_ms)
+    if not found:
+        return {}
+    return {
+        "false_skips_at_60": _rounded(calibration.false_skips_at(found)),
+        "by_threshold": [calibration.skipping(found, below) for below in (0.02, 0.05, 0.1, 0.2)],
+    }
+
+
+def study(pools: Sequence[Pool], seeds: int = SEEDS, say: Say = lambda _: None) -> dict[str, Any]:
+    """The whole document (without ``schema`` and notes)."""
+    parts = [part for pool in pools if (part := forecast_pool(pool)) is not None]
+    policies = run_policies(pools, POLICIES, seeds, "all", say)
+    shares = llm_shares(parts)
+    default: dict[str, Any] = {}
+    if parts:
+        both = [p for p in parts if p.name in shares]
+        extra: dict[str, Policy] = {"llm": llm_order}
+        default = run_policies(parts, {**POLICIES, **extra}, seeds, "forecast", say)
+        if both:
+            default |= run_policies(both, {"ensemble": ensemble_policy(shares)}, seeds, "forecast", say)
+        policies |= {name: default[name] for name in ("llm", "ensemble") if name in default}
+    judged = forecaster_blocks(pools, parts, shares)
+    summaries = {name: {k: _rounded(v) for k, v in calibration.summary(j).items()} for name, j in judged.items()}
+    blank = {k: _rounded(v) for k, v in calibration.summary([]).items()}
+    return {
+        "problems": [p.name for p in pools],
+        "seeds": seeds,
+        "policies": policies,
+        "forecast_pools": default,
+        "forecaster": summaries.get("learned", blank),
+        "forecasters": summaries,
+        "reliability": {name: calibration.reliability(j) for name, j in judged.items()},
+        "risk_coverage": {name: calibration.curve(j) for name, j in judged.items()},
+        "selection": skip_figures(pools, min(seeds, 5)),
+        "llm_share": {name: round(v, 3) for name, v in shares.items()},
+    }
