@@ -11,6 +11,7 @@ from triton.runtime import interpreter as _interpreter
 
 from . import (
     triton_asm,
+    triton_direct,
     triton_fast,
     triton_host,
     triton_launch,
@@ -82,6 +83,7 @@ def _language() -> None:
         for hint in ("multiple_of", "max_contiguous", "max_constancy"):
             setattr(module, hint, lambda value, *_, **__: value)
     _patch_late_imports(scope)
+    triton_direct.install()
 
 
 def _patch_late_imports(scope: Any) -> None:
