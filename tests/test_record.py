@@ -13,7 +13,7 @@ from tilecast.agent.budget import Amount, Ledger, Limits
 from tilecast.agent.record import schema_version
 from tilecast.agent.record.events import EvaluationDone, Noted, ProposalAsked, SessionOpened, Stopped
 from tilecast.agent.record.journal import RunJournal
-from tilecast.agent.record.models import Base
+from tilecast.agent.record.models import METADATA
 from tilecast.agent.record.store import Record, RunLog, sqlite_url
 from tilecast.agent.record.summary import RunHeader
 from tilecast.sandbox.base import DeviceFacts
@@ -100,9 +100,9 @@ def test_time_counts_all_sessions(record: Record) -> None:
 
 def test_the_schema_in_the_migrations_is_the_schema_of_the_models(record: Record, tmp_path: Path) -> None:
     plain = Record(sqlite_url(tmp_path / "second")).engine
-    Base.metadata.drop_all(plain)
-    Base.metadata.create_all(plain)
-    for name in Base.metadata.tables:
+    METADATA.drop_all(plain)
+    METADATA.create_all(plain)
+    for name in METADATA.tables:
         migrated = {c["name"]: (str(c["type"]), c["nullable"]) for c in inspect(record.engine).get_columns(name)}
         declared = {c["name"]: (str(c["type"]), c["nullable"]) for c in inspect(plain).get_columns(name)}
         assert migrated == declared

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from tilecast.agent.record.events import EVENTS, CallAnswered, Event, Stored
 from tilecast.agent.record.fold import RunState
-from tilecast.agent.record.models import EventRow, RunRow, TextRow
+from tilecast.agent.record.models import EVENTS_TABLE, RUNS, TEXTS
 from tilecast.agent.record.schema_version import migrate
 from tilecast.agent.record.summary import RunHeader, RunSummary, summary_columns
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
@@ -72,7 +72,7 @@ class Record:
         }
         try:
             with self.engine.begin() as connection:
-                connection.execute(insert(RunRow), row)
+                connection.execute(insert(RUNS), row)
         except IntegrityError:
             raise UsageError(f"there is a run {run_id!r} already") from None
         return RunLog(self, run_id, header, run_dir, clock)
@@ -84,7 +84,7 @@ class Record:
             UsageError: if there is no such run.
         """
         with self.engine.connect() as connection:
-            row = connection.execute(select(RunRow.header, RunRow.run_dir).where(RunRow.id == run_id)).one_or_none()
+            row = connection.execute(select(RUNS.c.header, RUNS.c.run_dir).where(RUNS.c.id == run_id)).one_or_none()
         if row is None:
             raise UsageError(f"no run {run_id!r} in {self.url}; `tilecast runs` lists them")
         log = RunLog(self, run_id, RunHeader.model_validate_json(row[0]), Path(row[1]), clock)
@@ -102,13 +102,13 @@ class Record:
         if Path(name).is_dir():
             name = Path(name).resolve().name
         with self.engine.connect() as connection:
-            newest = select(RunRow.id).order_by(RunRow.created_at.desc(), RunRow.id.desc())
+            newest = select(RUNS.c.id).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
             if name == "last":
                 found = list(connection.scalars(newest.limit(1)))
             else:
-                found = list(connection.scalars(select(RunRow.id).where(RunRow.id == name)))
+                found = list(connection.scalars(select(RUNS.c.id).where(RUNS.c.id == name)))
                 if not found and name:
-                    found = list(connection.scalars(newest.where(RunRow.id.startswith(name, autoescape=True)).limit(5)))
+                    found = list(connection.scalars(newest.where(RUNS.c.id.startswith(name, autoescape=True)).limit(5)))
         if len(found) == 1:
             return str(found[0])
         if found:
@@ -117,9 +117,9 @@ class Record:
 
     def runs(self, limit: int | None = None, problem: str | None = None) -> list[RunSummary]:
         """Summaries, newest first, without reading any log."""
-        query = select(RunRow).order_by(RunRow.created_at.desc(), RunRow.id.desc())
+        query = select(RUNS).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
         if problem is not None:
-            query = query.where(RunRow.problem == problem)
+            query = query.where(RUNS.c.problem == problem)
         with self.engine.connect() as connection:
             return [RunSummary.of(dict(row._mapping)) for row in connection.execute(query.limit(limit))]
 
@@ -130,7 +130,7 @@ class Record:
             KeyError: if it is not in the record.
         """
         with self.engine.connect() as connection:
-            body = connection.scalar(select(TextRow.body).where(TextRow.sha256 == sha256))
+            body = connection.scalar(select(TEXTS.c.body).where(TEXTS.c.sha256 == sha256))
         if body is None:
             raise KeyError(sha256)
         return str(body)
@@ -174,11 +174,11 @@ class RunLog:
             try:
                 with self.record.engine.begin() as connection:
                     self._put_texts(connection, texts)
-                    connection.execute(insert(EventRow), self._row(stored))
+                    connection.execute(insert(EVENTS_TABLE), self._row(stored))
                     self.state.apply(stored)
                     after = summary_columns(self.state)
                     if after != before:
-                        change = update(RunRow).where(RunRow.id == self.run_id).values(updated_at=stored.at, **after)
+                        change = update(RUNS).where(RUNS.c.id == self.run_id).values(updated_at=stored.at, **after)
                         connection.execute(change)
             except IntegrityError as error:
                 raise EnvironmentFailure(f"run {self.run_id}: another process is writing to it") from error
@@ -188,17 +188,17 @@ class RunLog:
 
     def events(self, kind: str | None = None, candidate: int | None = None) -> list[Stored]:
         """The log, or a part of it, in order."""
-        query = select(EventRow).where(EventRow.run_id == self.run_id).order_by(EventRow.seq)
+        query = select(EVENTS_TABLE).where(EVENTS_TABLE.c.run_id == self.run_id).order_by(EVENTS_TABLE.c.seq)
         if kind is not None:
-            query = query.where(EventRow.kind == kind)
+            query = query.where(EVENTS_TABLE.c.kind == kind)
         if candidate is not None:
-            query = query.where(EventRow.candidate == candidate)
+            query = query.where(EVENTS_TABLE.c.candidate == candidate)
         with self.record.engine.connect() as connection:
             return [_stored(row) for row in connection.execute(query)]
 
     def answer(self, seq: int) -> CallAnswered:
         """The answered call at a place of the log."""
-        query = select(EventRow).where(EventRow.run_id == self.run_id, EventRow.seq == seq)
+        query = select(EVENTS_TABLE).where(EVENTS_TABLE.c.run_id == self.run_id, EVENTS_TABLE.c.seq == seq)
         with self.record.engine.connect() as connection:
             found = _stored(connection.execute(query).one()).event
         assert isinstance(found, CallAnswered)
@@ -209,9 +209,10 @@ class RunLog:
             sha256 = text_sha256(text)
             if sha256 in self._known_texts:
                 continue
-            if connection.scalar(select(TextRow.sha256).where(TextRow.sha256 == sha256)) is None:
-                body = text.encode("utf-8", "replace").decode()
-                connection.execute(insert(TextRow), {"sha256": sha256, "body": body})
+            if connection.scalar(select(TEXTS.c.sha256).where(TEXTS.c.sha256 == sha256)) is None:
+                # PostgreSQL keeps no NUL in a text.
+                body = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+                connection.execute(insert(TEXTS), {"sha256": sha256, "body": body})
             self._known_texts.add(sha256)
 
     def _row(self, stored: Stored) -> dict[str, Any]:
