@@ -139,8 +139,7 @@ def forecast_prompt(evidence: list[str]) -> str:
         device=["NVIDIA H200"],
         baseline="eager, 0.05 ms",
         known=[],
-        candidate="x = 1",
-        evidence=evidence,
+        candidates=[{"source": "x = 1", "evidence": evidence}, {"source": "x = 2", "evidence": []}],
         bins_text=prompts.render("speedup_bins", bins=[bins.label(i) for i in range(bins.COUNT)]),
     )
 
