@@ -34,6 +34,7 @@ _BUILD_VARIABLES = (
     "PATH",
     "TRITON_",
     "TORCHINDUCTOR_",
+    "_TORCHINDUCTOR_",
     "TORCH_EXTENSIONS_DIR",
     "CUDA_TILE_",
     "CUTE_",

@@ -1,0 +1,196 @@
+"""Structure before values, exact types, NaN and infinities in their places, ties, and reasons that can be acted on."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle_parts import answer_of, judged
+from tilecast.sandbox.harness.judge.compare import OutputClaim, compare, compare_structure, compare_values, overlapping
+from tilecast.sandbox.harness.judge.families import InputProfile, dependent, plant
+from torch import Tensor, nn
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def claims(*tensors: Tensor) -> list[OutputClaim]:
+    return [OutputClaim.of(item) for item in tensors]
+
+
+@pytest.mark.parametrize(
+    ("got", "status", "word"),
+    [
+        ([], "INCORRECT_SHAPE", "0 output tensors"),
+        ([torch.zeros(3, 4), torch.zeros(3, 4)], "INCORRECT_SHAPE", "2 output tensors"),
+        ([torch.zeros(0)], "INCORRECT_SHAPE", "[0]"),
+        ([torch.zeros(1)], "INCORRECT_SHAPE", "expected [3, 4]"),
+        ([torch.zeros(3, 4, dtype=torch.float64)], "INCORRECT_DTYPE", "float64"),
+        ([torch.zeros(3, 4).to(torch.int32)], "INCORRECT_DTYPE", "int32"),
+        ([torch.zeros(1, 4).expand(3, 4)], "INCORRECT_SHAPE", "one address"),
+        ([torch.zeros(6).as_strided((3, 4), (1, 1))], "INCORRECT_SHAPE", "one address"),
+        ([torch.zeros(3, 4, device="meta")], "INCORRECT_DTYPE", "meta"),
+    ],
+)
+def test_structure(got: list[Tensor], status: str, word: str) -> None:
+    result = compare_structure(claims(torch.zeros(3, 4)), claims(*got))
+    assert result.status == status
+    assert word in result.reason
+
+
+def test_strides_do_not_count_and_overlap_may_be_the_contract() -> None:
+    want = claims(torch.zeros(3, 4))
+    assert compare_structure(want, claims(torch.zeros(4, 3).t())).passed
+    assert compare_structure(want, claims(torch.zeros(3, 9)[:, :4])).passed
+    assert compare_structure(want, claims(torch.zeros(1, 4).expand(3, 4)), overlap_allowed=[True]).passed
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_permuted_and_sliced_memory_never_overlaps(shape: list[int], rng: object) -> None:
+    order = list(range(len(shape)))
+    rng.shuffle(order)  # type: ignore[attr-defined]
+    view = torch.zeros([n + 1 for n in shape])[tuple(slice(n) for n in shape)].permute(order)
+    assert not overlapping(view.shape, view.stride())
+
+
+def relu(x: Tensor) -> Tensor:
+    return torch.relu(x)
+
+
+def test_reasons_name_place_expected_and_got() -> None:
+    x = normal(5, 7)
+
+    def wrong(v: Tensor) -> Tensor:
+        out = torch.relu(v)
+        out[3, 4] = 2.5
+        return out
+
+    result = compare(answer_of(relu, [x]), [wrong(x)], "workload 'small'")
+    assert result.status == "INCORRECT_NUMERICAL"
+    assert result.reason.startswith("workload 'small': output 0: at [3, 4] expected")
+    assert "got 2.5" in result.reason
+
+
+def test_values_of_a_wrong_shape_are_refused_without_reading_them() -> None:
+    answer = answer_of(relu, [normal(5, 7)])
+    assert compare_values(answer, [torch.zeros(7, 5)]).status == "INCORRECT_SHAPE"
+
+
+def test_nan_and_infinities_have_their_places() -> None:
+    scores = normal(2, 6, 6)
+    mask = torch.ones(6, 6, dtype=torch.bool).triu(1)
+
+    def reference(s: Tensor) -> Tensor:
+        return s.masked_fill(mask, -math.inf)
+
+    assert judged(reference, lambda s: s + torch.zeros(6, 6).masked_fill(mask, -math.inf), scores).passed
+    for filler in (math.nan, math.inf, 0.0, -3e38):
+        result = judged(reference, lambda s, f=filler: s.masked_fill(mask, f), scores)
+        assert result.status == "INCORRECT_NUMERICAL"
+        assert "expected -inf" in result.reason
+    assert not judged(reference, lambda s: s, scores).passed
+    assert "got nan" in judged(relu, lambda x: x * math.nan, normal(3, 3)).reason
+
+
+def test_overflow_at_the_very_edge_may_go_either_way() -> None:
+    x = torch.tensor([[65504.0, 1.0]]).half()
+    barely = lambda v: (v.double() * 1.0002).half()  # noqa: E731
+    assert judged(lambda v: v * 1.0, barely, x).passed
+    assert not judged(lambda v: v * 1.0, lambda v: v * math.inf, x).passed
+
+
+def planted(what: str, x: Tensor, reference: object, candidate: object) -> bool:
+    made = plant(what, [InputProfile("float")], [x], torch.Generator().manual_seed(4))  # type: ignore[arg-type]
+    assert made is not None
+    low, high = reference(made.low[0]), reference(made.high[0])  # type: ignore[operator]
+    answer = answer_of(
+        reference,  # type: ignore[arg-type]
+        made.inputs,
+        nonfinite=made.nonfinite,
+        depends=dependent([low], [high]),
+    )
+    return compare(answer, [candidate(made.inputs[0])]).passed  # type: ignore[operator]
+
+
+def test_planted_nan_must_reach_what_depends_on_it() -> None:
+    x = normal(8, 9)
+    assert planted("nan", x, relu, lambda v: v.clamp(min=0))
+    assert not planted("nan", x, relu, lambda v: torch.nan_to_num(torch.relu(v)))
+    keep = torch.zeros(8, 9, dtype=torch.bool)
+    hidden = lambda v: torch.where(keep, v, 0.0)  # noqa: E731
+    assert planted("nan", x, hidden, lambda v: v * keep)
+    assert planted("nan", x, lambda v: v * keep, hidden), "no output depends on what the mask hides"
+    assert planted("inf", x, relu, lambda v: v.clamp(min=0))
+    assert not planted("inf", x, relu, lambda v: v.clamp(0, 3e38))
+
+
+def test_integers_and_bools_are_exact() -> None:
+    x = normal(4, 50)
+    assert judged(lambda v: v > 0, lambda v: v > 0, x).passed
+    off = judged(lambda v: (v * 100).int(), lambda v: (v * 100).int() + 1, x)
+    assert off.status == "INCORRECT_NUMERICAL" and "200 of 200 differ" in off.reason
+
+
+def later_maximum(x: Tensor) -> tuple[Tensor, Tensor]:
+    values, index = x.flip(-1).max(-1)
+    return values, x.shape[-1] - 1 - index
+
+
+def test_ties_may_be_broken_either_way() -> None:
+    x = normal(6, 200).mul(3).round()
+    both = lambda v: tuple(v.max(-1))  # noqa: E731
+    assert judged(both, later_maximum, x).passed
+    assert judged(lambda v: v.argmax(-1), lambda v: later_maximum(v)[1], x).passed
+    wrong = judged(both, lambda v: (v.max(-1).values, v.argmin(-1)), x)
+    assert not wrong.passed and wrong.output == 1
+
+
+def test_top_k_names_no_element_twice() -> None:
+    x = torch.tensor([[3.0, 3.0, 3.0, 1.0, 0.5]])
+
+    def top(v: Tensor) -> tuple[Tensor, Tensor]:
+        return tuple(torch.topk(v, 3))  # type: ignore[return-value]
+
+    assert judged(top, lambda v: (top(v)[0], torch.tensor([[2, 0, 1]])), x).passed
+    assert not judged(top, lambda v: (top(v)[0], torch.tensor([[2, 2, 1]])), x).passed
+    assert not judged(top, lambda v: (top(v)[0], torch.tensor([[2, 0, 7]])), x).passed
+
+
+def test_integer_outputs_that_are_no_positions_stay_exact() -> None:
+    index = torch.tensor([[1, 1, 2]])
+    table = torch.tensor([[1.0, 1.0, 1.0]])
+    assert not judged(lambda i, t: i, lambda i, t: i * 0, index, table).passed
+
+
+def test_empty_outputs_are_right_if_their_shape_is() -> None:
+    x = torch.zeros(4, 0)
+    assert judged(lambda v: v.sum(-1), lambda v: torch.zeros(4), x).passed
+    assert not judged(lambda v: v.sum(-1), lambda v: torch.ones(4), x).passed
+    assert judged(lambda v: v * 2, lambda v: v, torch.zeros(0, 3)).passed
+
+
+def test_zero_dimensional_outputs() -> None:
+    x = normal(40, 40)
+    assert judged(lambda v: (v * v).mean(), lambda v: (v.double() ** 2).mean().float(), x).passed
+    assert not judged(lambda v: (v * v).mean(), lambda v: (v * v).mean() * 1.001, x).passed
+
+
+def test_every_output_counts() -> None:
+    norm = nn.LayerNorm(32)
+    two = lambda v: (v.mean(-1), norm(v).detach())  # noqa: E731
+    result = judged(two, lambda v: (v.mean(-1), torch.zeros_like(v)), normal(4, 32))
+    assert result.output == 1 and result.error is not None and result.error > 0.9
+
+
+def test_large_outputs_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilecast.sandbox.harness.judge.compare.CHUNK_ELEMENTS", 64)
+    x = normal(50, 16)
+    assert judged(relu, relu, x).passed
+    wrong = x.clone()
+    wrong[47, 11] = 9.0
+    assert "[47, 11]" in judged(relu, lambda v: torch.relu(wrong), x).reason
