@@ -6,25 +6,24 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.languages import find_tunables
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.replay import recorded_candidates
 from tilecast.sandbox.source import Candidate
-from tilecast.tools.model.settings import ModelSettings, model_settings
+from tilecast.tools.model.base import ChatModel
+from tilecast.tools.model.choose import default_model, open_model
+from tilecast.tools.model.settings import ModelSettings
 from tilecast.tools.propose.base import Proposer
 from tilecast.tools.propose.builtin import BuiltinProposer
 from tilecast.tools.propose.knobs import TunableFinder
+from tilecast.tools.propose.llm import LlmProposer
+from tilecast.tools.propose.mixed import MixedProposer
 from tilecast.tools.propose.recorded import RecordedProposer
 
-if TYPE_CHECKING:
-    from tilecast.tools.model.base import ChatModel
-
 BUILTIN, REPLAY = "builtin", "replay:"
-DEFAULT_MODEL = "gpt-5"
-"""Asked when a key is set and no model is named."""
 
 
 @dataclass(frozen=True)
@@ -77,26 +76,10 @@ def make_proposer(spec: str | None, sources: ProposerSources) -> ChosenProposer:
     return _model(spec, sources)
 
 
-def make_model(name: str, sources: ProposerSources) -> tuple[ChatModel, ModelSettings]:
-    """The chat model of a name, checked for its key; no request is made.
-
-    Raises:
-        UsageError: for a bad setting or a missing key.
-    """
-    from tilecast.tools.model.client import OpenAIChatModel
-
-    settings = model_settings(name, sources.models, sources.base_url)
-    return OpenAIChatModel(settings, settings.key(sources.environ), sources.home), settings
-
-
 def _default(sources: ProposerSources) -> ChosenProposer:
-    if sources.environ.get("OPENAI_API_KEY", "").strip() and sources.base_url is None:
-        return _model(DEFAULT_MODEL, sources)
-    if sources.base_url is not None:
-        raise UsageError(
-            f"OPENAI_BASE_URL is {sources.base_url} but no model is named: "
-            "give --model NAME (or TILECAST_MODEL), or --model builtin to work without one"
-        )
+    name = default_model(sources.base_url, sources.environ)
+    if name is not None:
+        return _model(name, sources)
     return _builtin(sources, "proposals: builtin (no OPENAI_API_KEY and no --model): a program that rewrites CONFIG")
 
 
@@ -125,10 +108,8 @@ def _replay(spec: str, sources: ProposerSources) -> ChosenProposer:
 
 
 def _model(name: str, sources: ProposerSources) -> ChosenProposer:
-    from tilecast.tools.propose.llm import LlmProposer
-    from tilecast.tools.propose.mixed import MixedProposer
-
-    model, settings = make_model(name, sources)
+    model = open_model(name, sources.models, sources.base_url, sources.home, sources.environ)
+    settings = model.settings
     llm = LlmProposer(model, settings.room)
     where = settings.base_url or "api.openai.com"
     price = "" if settings.price_known() else "; its price is unknown"

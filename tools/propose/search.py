@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tilecast.tools.propose.grid import Grid, Point
 
-RESTART_SHARE = 0.2
+RESTART_SHARE = 0.1
 """Share of proposals that look elsewhere although the neighbourhood of the best is not used up."""
 GREEDY_SHARE = 0.7
 """Share of moves that take the most promising neighbour instead of any."""
