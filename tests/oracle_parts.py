@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
 from tilecast.sandbox.harness.judge.compare import Comparison, compare
 from tilecast.sandbox.harness.judge.oracle import Answer, NonFinite, RawOutputs, expect
 from tilecast.sandbox.harness.worker.truth import Truth, TruthOptions, float64_truth
-from torch import Tensor, nn
 
 
 class Plain(nn.Module):

@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_parts import answer_of, judged
+from torch import Tensor, nn
+
 from tilecast.sandbox.harness.judge.compare import OutputClaim, compare, compare_structure, compare_values, overlapping
 from tilecast.sandbox.harness.judge.families import InputProfile, dependent, plant
-from torch import Tensor, nn
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

@@ -11,10 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle_parts import Plain, answer_of, forward, judged, short_tf32, truth_of
+from torch import Tensor, nn
+
 from tilecast.sandbox.harness.judge.oracle import RawOutputs, default_tolerance, expect
 from tilecast.sandbox.harness.worker.perturbation import widen
 from tilecast.sandbox.harness.worker.truth import TruthOptions, batch_inputs, float64_truth
-from torch import Tensor, nn
 
 F = nn.functional
 Function = Callable[..., Any]
