@@ -124,11 +124,16 @@ class EvidenceCollector:
         *,
         timeout_s: float = 90.0,
         compile_timeout_s: float = 30.0,
+        require_sandbox: bool = False,
         runners: Sequence[EvidenceRunner] | None = None,
     ) -> None:
         self._cache = cache_dir
         self._limits = {"timeout_s": timeout_s, "compile_timeout_s": compile_timeout_s}
-        self._runners = list(runners) if runners is not None else [ServerRunner() for _ in range(PROCESSES)]
+        self._runners = (
+            list(runners)
+            if runners is not None
+            else [ServerRunner(require_sandbox=require_sandbox) for _ in range(PROCESSES)]
+        )
         self._idle: LifoQueue[EvidenceRunner] = LifoQueue()
         # Last in, first out: a single caller keeps to one warm process.
         for runner in self._runners:
@@ -229,19 +234,19 @@ def _evidence(answer: dict[str, Any], problem: Problem, candidate: Candidate, ai
             "hardware": aim.hardware.key if aim.hardware else None,
             "versions": answer.get("versions", {}),
             "seconds": answer.get("seconds", 0.0),
+            "cpu_s": answer.get("cpu_s", 0.0),
         }
     )
 
 
 def _lost(answer: dict[str, Any]) -> dict[str, Any]:
     """What to say of a job that ended without an answer: the candidate's own host code did that."""
-    if "timeout" in answer:
-        reason = f"forward did not return within {answer['timeout']:.0f} s although nothing was run"
-        advice = "host code loops, or waits for values that kernels would write: move that work into a kernel"
-    else:
-        reason = f"the process that ran forward died ({answer.get('died', answer.get('failed', 'no answer'))})"
-        advice = "host code crashed the interpreter: do not touch memory behind tensors from Python"
-    return {"status": EvidenceStatus.HOST_ERROR, "reason": reason, "advice": [advice]}
+    why = " ".join(str(answer.get("failed") or "no answer").split())[:300]
+    return {
+        "status": EvidenceStatus.HOST_ERROR,
+        "reason": f"the process that ran forward died or did not return in time, although nothing was run on a GPU: {why}",
+        "advice": ["host code loops, waits for values that kernels write, or touches memory behind tensors: do not"],
+    }
 
 
 def _with_roofline(work: dict[str, Any], hardware: Hardware | None) -> dict[str, Any]:

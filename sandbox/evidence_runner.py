@@ -21,7 +21,7 @@ class EvidenceRunner(Protocol):
     """Runs one evidence job at a time (see ``harness.evidence.job.run`` for arguments and answer)."""
 
     def run(self, args: dict[str, Any]) -> dict[str, Any]:
-        """The job's answer, or ``{"died": code, "log": …}`` / ``{"timeout": seconds, "log": …}`` where it gave none.
+        """The job's answer, or ``{"failed": why}`` where it gave none.
 
         Raises:
             EnvironmentFailure: if jobs cannot be run on this machine.
@@ -32,9 +32,12 @@ class EvidenceRunner(Protocol):
 
 
 class ServerRunner:
-    """A warm process of our own that forks a child for each job (not confined beyond that)."""
+    """A process that holds a warm fork server and runs each job in a confined worker."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, require_sandbox: bool = False) -> None:
+        self._require_sandbox = require_sandbox
+        self.level = ""
+        """The sandbox level in force, once started."""
         self._process: subprocess.Popen[bytes] | None = None
         self._pending = b""
 
@@ -45,12 +48,15 @@ class ServerRunner:
         try:
             process.stdin.write(json.dumps(args).encode() + b"\n")
             process.stdin.flush()
-            return self._receive(float(args.get("timeout_s") or 60.0) + _GRACE_S)
+            answer = self._receive(float(args.get("timeout_s") or 60.0) + _GRACE_S)
         except (OSError, EOFError) as error:
             self.close()
             raise EnvironmentFailure(
-                f"the evidence process ended: {error}; see its messages above, then try again"
+                f"the evidence process ended: {error}; try again, or see `tilecast doctor`"
             ) from error
+        if "environment" in answer:
+            raise EnvironmentFailure(f"no evidence: {answer['environment']}")
+        return answer
 
     def close(self) -> None:
         """End the process and all that it started."""
@@ -81,12 +87,24 @@ class ServerRunner:
             start_new_session=True,
         )
         try:
-            self._receive(_START_LIMIT_S)
+            self._greet(self._receive(_START_LIMIT_S))
         except (OSError, EOFError) as error:
             self.close()
             reason = "is torch with Triton installed for this Python?"
             raise EnvironmentFailure(f"the evidence process did not start ({error}): {reason}") from error
         return self._process
+
+    def _greet(self, answer: dict[str, Any]) -> None:
+        self.level = str(answer.get("level", ""))
+        refused = self._require_sandbox and not answer.get("is_sandbox")
+        if refused or "environment" in answer:
+            self.close()
+            why = (
+                f"a sandbox is required, and this machine offers {self.level!r} only"
+                if refused
+                else answer["environment"]
+            )
+            raise EnvironmentFailure(f"no evidence: {why}; see `tilecast doctor`")
 
     def _receive(self, limit_s: float) -> dict[str, Any]:
         assert self._process is not None and self._process.stdout is not None

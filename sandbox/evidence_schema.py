@@ -206,4 +206,6 @@ class Evidence(TopLevel):
     versions: dict[str, str] = {}
     seconds: float = 0.0
     """What collecting took, the first time."""
+    cpu_s: float = 0.0
+    """Processor time of that, compilers included: unlike ``seconds`` it does not depend on what else the machine does."""
     cached: bool = False

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import evidence_parts as parts
 import pytest
+
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.evidence import Evidence, EvidenceCollector, EvidenceStatus, resolve_target
 from tilecast.sandbox.evidence_runner import ServerRunner
@@ -18,9 +19,15 @@ has_cutile = importlib.util.find_spec("cuda") is not None and importlib.util.fin
 
 
 @pytest.fixture(scope="module")
-def collector() -> Iterator[EvidenceCollector]:
-    with EvidenceCollector(None, compile_timeout_s=25.0, runners=[ServerRunner()]) as made:
-        yield made
+def runner() -> Iterator[ServerRunner]:
+    made = ServerRunner()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def collector(runner: ServerRunner) -> EvidenceCollector:
+    return EvidenceCollector(None, compile_timeout_s=25.0, runners=[runner])
 
 
 def test_a_launch_is_compiled_as_it_would_be_on_the_gpu(collector: EvidenceCollector) -> None:
@@ -35,7 +42,9 @@ def test_a_launch_is_compiled_as_it_would_be_on_the_gpu(collector: EvidenceColle
     assert launch.resources is not None and launch.resources.spills == 0 and launch.resources.warps == 4
     # Alignment was seen: every thread loads 128 bits at a time.
     assert launch.instructions is not None and launch.instructions.global_load_bits == {"128": 4}
-    assert launch.occupancy is not None and launch.waves == pytest.approx(1024 / (132 * launch.occupancy.blocks_per_sm), 1e-3)
+    assert launch.occupancy is not None and launch.waves == pytest.approx(
+        1024 / (132 * launch.occupancy.blocks_per_sm), 1e-3
+    )
     assert evidence.work is not None and evidence.work.compulsory_bytes == 3 * 4 << 20
     assert evidence.work.extra_passes == 0 and evidence.work.bound == "launch"
     assert evidence.work.roofline_ms == pytest.approx(3 * (4 << 20) / 4800e9 * 1e3, rel=1e-3)
@@ -110,7 +119,11 @@ def test_tensor_cores_and_flops(collector: EvidenceCollector) -> None:
     ("text", "status", "reason"),
     [
         (parts.ADD.replace("def forward(self, a, b):", "def forward(self, a, b)"), "SYNTAX_ERROR", "line 17"),
-        (parts.ADD.replace("tl.load(a + at, mask=at < n)", "tl.lead(a + at)"), "COMPILE_ERROR", "has no attribute 'lead'"),
+        (
+            parts.ADD.replace("tl.load(a + at, mask=at < n)", "tl.lead(a + at)"),
+            "COMPILE_ERROR",
+            "has no attribute 'lead'",
+        ),
         (parts.ADD.replace("tl.arange(0, BLOCK)", "tl.arange(0, 100)"), "COMPILE_ERROR", "power of 2"),
         (parts.ADD.replace("+ tl.arange(0, BLOCK)", "+ CONFIG['BLOCK']"), "COMPILE_ERROR", "global variable"),
         (parts.ADD.replace("n = a.numel()", "n = a.numbers()"), "HOST_ERROR", "line 19: AttributeError"),
@@ -123,9 +136,9 @@ def test_each_failure_has_its_status(collector: EvidenceCollector, text: str, st
     assert status == "UNAVAILABLE" or evidence.advice
 
 
-def test_a_compiler_that_takes_for_ever() -> None:
-    with EvidenceCollector(None, compile_timeout_s=2.0, runners=[ServerRunner()]) as hasty:
-        evidence = hasty.collect(parts.problem(), parts.candidate(parts.ENDLESS), "h200")
+def test_a_compiler_that_takes_for_ever(runner: ServerRunner) -> None:
+    hasty = EvidenceCollector(None, compile_timeout_s=2.0, runners=[runner])
+    evidence = hasty.collect(parts.problem(), parts.candidate(parts.ENDLESS), "h200")
     assert evidence.status is EvidenceStatus.COMPILE_TIMEOUT and "2.0 s" in evidence.reason
     assert evidence.launches[0].compile_s is not None and evidence.launches[0].compile_s < 5.0
     assert evidence.advice
@@ -142,7 +155,9 @@ def test_host_code_that_reads_values_or_dies(collector: EvidenceCollector) -> No
     evidence = collector.collect(parts.problem(), parts.candidate(parts.READS_VALUES), "h200")
     assert evidence.status is EvidenceStatus.OK and "values" in evidence.notes[0]
     assert evidence.host.by_name["add"] == 1
-    dying = parts.READS_VALUES.replace("import torch\n", "import torch, os\n", 1).replace("assert a.is_cuda", "os.abort() ; assert a")
+    dying = parts.READS_VALUES.replace("import torch\n", "import torch, os\n", 1).replace(
+        "assert a.is_cuda", "os.abort() ; assert a"
+    )
     evidence = collector.collect(parts.problem(), parts.candidate(dying), "h200")
     assert evidence.status is EvidenceStatus.HOST_ERROR and "died" in evidence.reason
 

@@ -102,6 +102,8 @@ class _Server:
         try:
             if message["op"] == "spawn":
                 self._spawn(message, fds)
+            elif message["op"] == "warm":
+                self._warm()
             elif message["op"] == "kill":
                 for child in self.children.values():
                     if child.number == message["id"]:
@@ -109,6 +111,16 @@ class _Server:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _warm(self) -> None:
+        """Initialise the compilers, once, for those who will ask for evidence."""
+        from tilecast.sandbox.harness.evidence import job
+
+        try:
+            job.prewarm()
+        except Exception:  # noqa: BLE001 - then every job does it for itself, or says why it cannot
+            sys.excepthook(*sys.exc_info())
+        gc.freeze()
 
     def _spawn(self, message: dict[str, Any], fds: list[int]) -> None:
         scratch = None

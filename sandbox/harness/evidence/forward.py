@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_iter
 
-from tilecast.sandbox.harness.evidence import cutile_capture, extension_capture
+from tilecast.sandbox.harness.evidence import cutile_capture, extension_capture, isolate
 from tilecast.sandbox.harness.evidence.advice import advise
 from tilecast.sandbox.harness.evidence.cuda_face import CudaFace
 from tilecast.sandbox.harness.evidence.launches import LaunchLog, worst
@@ -198,9 +198,9 @@ class _Runner:
                 module = load_text(self._setting.candidate["source"], CANDIDATE_MODULE, self._setting.folder)
                 reference = load_text(self._setting.problem["source"], REFERENCE_MODULE, self._setting.folder)
                 model = module.ModelNew(*call_with(reference.get_init_inputs, self._arguments))
-                started = time.monotonic()
+                started = time.monotonic() - isolate.waited_s()
                 first = result = self._forward(model, reference, recorder)
-                if not first.error and time.monotonic() - started < _SECOND_CALL_LIMIT_S:
+                if not first.error and time.monotonic() - isolate.waited_s() - started < _SECOND_CALL_LIMIT_S:
                     result = _steady(first, self._forward(model, reference, recorder))
         except ModuleNotFoundError as error:
             result.error = result.missing = f"{where(error, CANDIDATE_MODULE)}; this package is not installed here"

@@ -16,6 +16,7 @@ from typing import Any
 
 _TAIL_BYTES = 4000
 _PR_SET_PDEATHSIG = 1
+_waited_s = 0.0
 
 
 def call(work: Callable[[], dict[str, Any]], limit_s: float) -> dict[str, Any]:
@@ -25,6 +26,20 @@ def call(work: Callable[[], dict[str, Any]], limit_s: float) -> dict[str, Any]:
     ``log`` is the end of what was printed, where compilers put their diagnostics. The child and all that it started are
     gone when this returns. ``work`` returns plain JSON values.
     """
+    global _waited_s
+    started = time.monotonic()
+    try:
+        return _call(work, limit_s)
+    finally:
+        _waited_s += time.monotonic() - started
+
+
+def waited_s() -> float:
+    """Seconds that this process has spent in :func:`call`."""
+    return _waited_s
+
+
+def _call(work: Callable[[], dict[str, Any]], limit_s: float) -> dict[str, Any]:
     reading, writing = os.pipe()
     with tempfile.TemporaryFile() as log:
         pid = os.fork()

@@ -7,6 +7,8 @@ the candidate's text; nothing reaches a GPU. All answers are plain JSON.
 from __future__ import annotations
 
 import os
+import resource
+import shutil
 import tempfile
 import time
 from pathlib import Path
@@ -38,9 +40,9 @@ def run(args: dict[str, Any]) -> dict[str, Any]:
             ``compile_timeout_s`` for one kernel.
 
     Returns:
-        ``{"targets": {target: fields of Evidence}, "versions": {...}, "seconds": float}``.
+        ``{"targets": {target: fields of Evidence}, "versions": {...}, "seconds": float, "cpu_s": float}``.
     """
-    started = time.monotonic()
+    started, cpu_before_s = time.monotonic(), _cpu_s()
     folder = Path(tempfile.mkdtemp(prefix="evidence-"))
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
     setting = Setting(
@@ -58,10 +60,14 @@ def run(args: dict[str, Any]) -> dict[str, Any]:
     finally:
         _remove(folder)
     answer["seconds"] = round(time.monotonic() - started, 3)
+    answer["cpu_s"] = round(_cpu_s() - cpu_before_s, 3)
     return answer
 
 
-def _remove(folder: Path) -> None:
-    import shutil
+def _cpu_s() -> float:
+    uses = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(use.ru_utime + use.ru_stime for use in uses)
 
+
+def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)

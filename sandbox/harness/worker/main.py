@@ -14,10 +14,12 @@ import torch
 from tilecast.sandbox.harness import arena, seccomp
 from tilecast.sandbox.harness.tensors import BadSpec, TensorSpec, decode_tree, place
 from tilecast.sandbox.harness.wire import Channel, Message, WireClosed
-from tilecast.sandbox.harness.worker import failures, guards, loading
+from tilecast.sandbox.harness.worker import builds, failures, guards, loading
 from tilecast.sandbox.harness.worker.calling import Caller
 from tilecast.sandbox.harness.worker.memory import Memory
+from tilecast.sandbox.harness.worker.purity import PurityHandlers
 from tilecast.sandbox.harness.worker.timing import TimingHandlers
+from tilecast.sandbox.harness.worker.tuning import TuningHandlers
 
 Handler = Callable[[Message], Message]
 
@@ -47,6 +49,8 @@ class Worker:
             "guards": self._guards,
             "lock": self._lock,
             **TimingHandlers(self.caller, self.device).handlers(),
+            **PurityHandlers(self.caller).handlers(),
+            **TuningHandlers(interpret=self.interpret).handlers(),
         }
 
     def answer(self, message: Message) -> Message:
@@ -81,6 +85,8 @@ class Worker:
             self._install_interpreters(source)
         elif message.get("guarded", True):
             torch.set_num_threads(2)  # so that a candidate that sets one thread changes something
+        if "cpp_extension" in source:
+            builds.prepare()
         self._bindings = guards.Bindings() if message.get("guarded", True) else None
         self._imported_from = guards.CallState.take(self.device.type == "cuda")
         self.caller.source = loading.load_source(source, str(message["name"]), str(self.device))
@@ -92,7 +98,8 @@ class Worker:
         try:
             interpreters.install(source)
         except Exception as error:
-            raise failures.classify(error, "", loading=True, device=str(self.device)) from error
+            reason = f"this machine cannot run it: {type(error).__name__}: {error}"
+            raise failures.Failure("ENVIRONMENT_ERROR", reason) from error
 
     def _construct(self, message: Message) -> Message:
         if self.caller.source is None:
@@ -148,8 +155,17 @@ class Worker:
         if self._bindings is None or self._imported_from is None:
             return {"findings": []}
         now = guards.CallState.take(self.device.type == "cuda")
-        found = [*self._bindings.changes(), *self._imported_from.changes(now, importing=True)]
+        found = [*self._bindings.changes(), *self._imported_from.changes(now, importing=True), *self._interpreted()]
         return {"findings": [item.to_message() for item in found[:20]]}
+
+    def _interpreted(self) -> list[guards.Finding]:
+        """What an interpreter met, also where the candidate swallowed its exception and took another way."""
+        if not self.interpret:
+            return []
+        from tilecast.sandbox.harness.worker import interpreters
+
+        missing = [guards.Finding("unsupported", text) for text in interpreters.unsupported_features()]
+        return [*missing, *(guards.Finding("out-of-bounds", text) for text in interpreters.out_of_bounds_accesses())]
 
     def _lock(self, message: Message) -> Message:
         """From now on starting a process is the end of this one."""
