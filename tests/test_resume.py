@@ -206,7 +206,21 @@ def test_killed_between_steps_the_end_is_that_of_an_undisturbed_run(problem_home
 
 
 def at_random(chance: random.Random, most_s: float) -> Callable[[Run], None]:
-    return lambda job: time.sleep(chance.uniform(0.0, most_s))
+    """Wait until a new session has begun, and then a random time."""
+    sessions = 0
+
+    def wait(job: Run) -> None:
+        nonlocal sessions
+        assert job.process is not None
+        while job.process.poll() is None:
+            log = job.log()
+            if log is not None and log.state.sessions > sessions:
+                sessions = log.state.sessions
+                break
+            time.sleep(0.1)
+        time.sleep(chance.uniform(0.0, most_s))
+
+    return wait
 
 
 def test_killed_at_random_with_requests_in_flight_nothing_is_repeated(problem_home: Path) -> None:
@@ -214,7 +228,7 @@ def test_killed_at_random_with_requests_in_flight_nothing_is_repeated(problem_ho
     result, log, _ = kill_and_resume(
         problem_home,
         4,
-        at_random(chance, 3.0),
+        at_random(chance, 0.8),
         in_flight=3,
         latency_s=lambda: chance.uniform(0.0, 0.3),
         LOOP_HOLD_S="0.05",
@@ -230,7 +244,7 @@ def test_twenty_kills(problem_home: Path, tmp_path: Path, in_flight_at_once: int
     result, log, flying = kill_and_resume(
         problem_home,
         20,
-        at_random(chance, 4.0),
+        at_random(chance, 2.0),
         in_flight=in_flight_at_once,
         evals=45,
         latency_s=lambda: chance.uniform(0.0, 1.0),
@@ -241,7 +255,7 @@ def test_twenty_kills(problem_home: Path, tmp_path: Path, in_flight_at_once: int
         f"sessions {log.state.sessions}, lost calls {log.state.lost_calls}, in flight at kills {flying}",
         figures(result),
     )
-    assert log.state.sessions > 12
+    assert log.state.sessions == 21
 
 
 @pytest.mark.acceptance
