@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -75,7 +76,7 @@ class ModelSettings(Document):
         """Host name of the server."""
         return OPENAI_HOST if self.base_url is None else (urlsplit(self.base_url).hostname or "")
 
-    def key(self, environ: Mapping[str, str]) -> str:
+    def key(self, environ: Mapping[str, str] = os.environ) -> str:
         """The key to send.
 
         Raises:

@@ -55,6 +55,7 @@ class BuiltinProposer:
         self._lock = threading.Lock()
         self._given: dict[Spot, None] = {}
         self._grids: list[Grid] = []
+        self._barren: set[str] = set()
         self._open = not recorded
         self._trouble = ""
         self._set_up(start, recorded)
@@ -162,13 +163,16 @@ class BuiltinProposer:
 
     def _adopt(self, parent: Candidate | None) -> None:
         """Take in a parent of another structure (a model's kernel) as a further grid."""
-        if parent is None or not self._open or any(g.skeleton == skeleton_key(parent.source) for g in self._grids):
+        if parent is None or not self._open or parent.source in self._barren:
+            return
+        if any(grid.skeleton == skeleton_key(parent.source) for grid in self._grids):
             return
         if any(self._locate(grid, parent) is not None for grid in self._grids):
             return
         try:
             self._grids.append(grid_of(parent, self._finder))
         except NoTunables as problem:
+            self._barren.add(parent.source)
             self._trouble = self._trouble or str(problem)
 
     def _next(self, request: ProposalRequest, seen: list[Seen]) -> Spot | None:
