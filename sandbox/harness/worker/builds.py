@@ -51,9 +51,8 @@ def _replace_lock() -> None:
     """torch waits without end for a lock *file* to vanish, and a worker that is killed while building leaves its file behind."""
     from torch.utils.file_baton import FileBaton
 
-    FileBaton.try_acquire = _try_acquire  # type: ignore[method-assign]
-    FileBaton.wait = _wait  # type: ignore[method-assign]
-    FileBaton.release = _release  # type: ignore[method-assign]
+    for name, function in {"try_acquire": _try_acquire, "wait": _wait, "release": _release}.items():
+        setattr(FileBaton, name, function)
 
 
 def _try_acquire(baton: Any) -> bool:
