@@ -411,6 +411,25 @@ def descriptors_at_any_offset():
 
 
 @triton.jit
+def through_block_pointers(x, y, M, N, B: tl.constexpr):
+    source = tl.make_block_ptr(x, (M, N), (N, 1), (0, 0), (B, B), (1, 0))
+    target = tl.make_block_ptr(y, (N, M), (M, 1), (0, 0), (B, B), (1, 0))
+    for k in range(0, tl.cdiv(N, B)):
+        tile = tl.load(source, boundary_check=(0, 1), padding_option="nan")
+        tl.store(target, tl.trans(tile) + tile.dtype.primitive_bitwidth / 16, boundary_check=(0, 1))
+        source, target = tl.advance(source, (0, B)), tl.advance(target, (B, 0))
+
+
+@check
+def block_pointers_on_bf16():
+    if not hasattr(tl, "make_block_ptr"):
+        return
+    x, y = torch.randn(7, 13).bfloat16(), torch.zeros(13, 7, dtype=torch.bfloat16)
+    through_block_pointers[(1,)](x, y, 7, 13, B=8)
+    same(y, x.T + 1)
+
+
+@triton.jit
 def accumulate(x, out, N: tl.constexpr):
     i = tl.arange(0, N)
     tl.atomic_add(out + i % 4, tl.load(x + i))

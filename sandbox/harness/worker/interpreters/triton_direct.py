@@ -22,9 +22,10 @@ Operation = Callable[..., Any]
 TensorHandle = _interpreter.TensorHandle
 Tensor = tl.core.tensor
 
+_SIGNED_PAIR = {"int32", "int64"}
 _FLOATS = {"fp16": np.float16, "fp32": np.float32, "fp64": np.float64}
 _INTEGERS = {name: (np.iinfo(t), t.type) for name, t in numerics.NATIVE.items() if t.kind in "iu"}
-_types: dict[tuple[str, tuple[int, ...]], Any] = {}
+_like: dict[tuple[str, tuple[int, ...]], tuple[Any, Any, Any]] = {}
 
 
 def tensor_of(data: Array, dtype: Any, block: bool) -> Any:
@@ -32,10 +33,15 @@ def tensor_of(data: Array, dtype: Any, block: bool) -> Any:
     if not block:
         return Tensor(TensorHandle(data, dtype), dtype)
     key = (dtype.name, data.shape)
-    kind = _types.get(key)
-    if kind is None:
-        kind = _types[key] = tl.block_type(dtype, list(data.shape))
-    return Tensor(TensorHandle(data, dtype), kind)
+    known = _like.get(key)
+    if known is None:
+        first = Tensor(TensorHandle(data, dtype), tl.block_type(dtype, list(data.shape)))
+        _like[key] = (first.type, first.shape, first.numel)
+        return first
+    out = Tensor.__new__(Tensor)
+    out.handle, out.dtype = TensorHandle(data, dtype), dtype
+    out.type, out.shape, out.numel = known
+    return out
 
 
 def _constant(value: Any, name: str) -> Any:
@@ -50,15 +56,18 @@ def _constant(value: Any, name: str) -> Any:
     return None
 
 
-def _operands(self: Any, other: Any) -> tuple[Array, Any, bool] | None:
-    """Both operands for numpy and whether the result is a block; None for the long way."""
-    name = self.dtype.name
+def _operands(self: Any, other: Any) -> tuple[Any, Any, bool, Any] | None:
+    """Both operands for numpy, whether the result is a block, and its dtype; None for the long way."""
+    dtype = self.dtype
     if type(other) is Tensor:
-        if other.dtype is not self.dtype or name in numerics.PACKED:
-            return None
-        return self.handle.data, other.handle.data, self.type.is_block() or other.type.is_block()
-    constant = _constant(other, name)
-    return None if constant is None else (self.handle.data, constant, self.type.is_block())
+        theirs = other.dtype
+        if theirs is not dtype:
+            if {theirs.name, dtype.name} != _SIGNED_PAIR:
+                return None
+            dtype = tl.int64
+        return self.handle.data, other.handle.data, self.type.is_block() or other.type.is_block(), dtype
+    constant = _constant(other, dtype.name)
+    return None if constant is None else (self.handle.data, constant, self.type.is_block(), dtype)
 
 
 def _plain_kinds(kinds: str) -> frozenset[str]:
@@ -67,13 +76,11 @@ def _plain_kinds(kinds: str) -> frozenset[str]:
 
 def _arithmetic(long_way: Operation, ufunc: Operation, names: frozenset[str], reflected: bool = False) -> Operation:
     def operate(self: Any, other: Any) -> Any:
-        dtype = self.dtype
-        if dtype.name in names:
+        if self.dtype.name in names:
             plain = _operands(self, other)
             if plain is not None:
-                left, right, block = plain
-                out = ufunc(right, left) if reflected else ufunc(left, right)
-                return tensor_of(out, dtype, block)
+                left, right, block, dtype = plain
+                return tensor_of(ufunc(right, left) if reflected else ufunc(left, right), dtype, block)
         return long_way(self, other)
 
     return operate
@@ -106,12 +113,15 @@ def _addition(long_way: Operation, number: Operation) -> Operation:
     return operate
 
 
-def _quotient(left: Any, right: Any) -> Any:
-    return triton_ops.create_idiv(None, TensorHandle(left, tl.int32), TensorHandle(np.asarray(right), tl.int32)).data
+def _whole_number(operation: Operation) -> Operation:
+    """Integer division or remainder of operands whose widths may differ."""
 
+    def apply(left: Any, right: Any) -> Array:
+        common = np.result_type(left, right)
+        wide = [TensorHandle(np.asarray(side, dtype=common), tl.int64) for side in (left, right)]
+        return np.asarray(operation(None, *wide).data)
 
-def _remainder(left: Any, right: Any) -> Any:
-    return triton_ops.create_irem(None, TensorHandle(left, tl.int32), TensorHandle(np.asarray(right), tl.int32)).data
+    return apply
 
 
 def _getitem(long_way: Operation) -> Operation:
@@ -143,7 +153,8 @@ def _to(long_way: Operation) -> Operation:
 
 
 def _plain_pointer(pointer: Any) -> bool:
-    return type(pointer) is Tensor and pointer.dtype.is_ptr() and pointer.dtype.element_ty.name in _LOADABLE
+    known = type(pointer) is Tensor and type(pointer.handle) is TensorHandle and pointer.dtype.is_ptr()
+    return known and pointer.dtype.element_ty.name in _LOADABLE
 
 
 _LOADABLE = frozenset(numerics.NATIVE) - {"int1"} | numerics.PACKED
@@ -180,10 +191,9 @@ def _store(long_way: Operation) -> Operation:
     def operate(pointer: Any, value: Any, mask: Any = None, *rest: Any, **named: Any) -> Any:
         mask = getattr(mask, "value", mask)
         plain = not (rest or named.get("boundary_check")) and _plain_pointer(pointer) and _plain_mask(pointer, mask)
-        shaped = type(value) is Tensor and (
-            value.handle.data.shape == pointer.handle.data.shape or not value.type.is_block()
-        )
-        if not plain or not shaped or value.dtype.is_ptr():
+        if not plain or type(value) is not Tensor or value.dtype.is_ptr():
+            return long_way(pointer, value, mask, *rest, **named)
+        if value.type.is_block() and value.handle.data.shape != pointer.handle.data.shape:
             return long_way(pointer, value, mask, *rest, **named)
         converted = triton_ops.cast(None, value.handle, pointer.dtype.element_ty)
         triton_memory._store(pointer.handle, converted, None if mask is None else mask.handle)
@@ -199,7 +209,8 @@ def install() -> None:
     signed = frozenset(name for name in integers if name.startswith("int"))
     table: dict[str, tuple[Operation, frozenset[str]]] = {
         "sub": (np.subtract, numbers), "mul": (np.multiply, numbers), "add": (np.add, numbers),
-        "truediv": (np.divide, wide_floats), "floordiv": (_quotient, signed), "mod": (_remainder, signed),
+        "truediv": (np.divide, wide_floats), "floordiv": (_whole_number(triton_ops.create_idiv), signed),
+        "mod": (_whole_number(triton_ops.create_irem), signed),
         "and": (np.bitwise_and, integers | {"int1"}), "or": (np.bitwise_or, integers | {"int1"}),
         "xor": (np.bitwise_xor, integers | {"int1"}),
     }  # fmt: skip
