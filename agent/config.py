@@ -124,10 +124,27 @@ def _files(folder: Path, environ: Mapping[str, str]) -> list[tuple[str, dict[str
     if project.is_file() and tool is not None:
         raise UsageError(f"{project} and [tool.tilecast] in {pyproject} both exist; keep one")
     if project.is_file():
-        layers.append((str(project), _read(project)))
+        layers.append(_untrusted(str(project), _read(project)))
     elif tool is not None:
-        layers.append((f"{pyproject} [tool.tilecast]", dict(tool)))
+        layers.append(_untrusted(f"{pyproject} [tool.tilecast]", dict(tool)))
     return layers
+
+
+def _untrusted(name: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A project's file comes with a checkout: it may not say where the user's key is sent.
+
+    Raises:
+        UsageError: if it names a server or the variable that holds a key.
+    """
+    models = values.get("models")
+    tables = [table for table in models.values() if isinstance(table, dict)] if isinstance(models, dict) else []
+    for key in ("base_url", "key_env"):
+        if key in values or any(key in table for table in tables):
+            raise UsageError(
+                f"{name}: {key!r} may not stand in a project's file, which could send your key to a stranger's server; "
+                "set OPENAI_BASE_URL, or put it into config.toml in your tilecast folder"
+            )
+    return name, values
 
 
 def _read(file: Path) -> dict[str, Any]:

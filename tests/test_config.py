@@ -60,3 +60,16 @@ def test_two_project_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.tilecast]\n")
     with pytest.raises(UsageError, match="keep one"):
         resolve({}, tmp_path, environ(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text", ['base_url = "http://a"\n', '[models.m]\nbase_url = "http://a"\n', '[models.m]\nkey_env = "AWS_KEY"\n']
+)
+def test_a_checkout_may_not_say_where_the_key_goes(tmp_path: Path, text: str) -> None:
+    env = environ(tmp_path)
+    (home(env) / "config.toml").write_text(text)
+    resolve({}, tmp_path, env)
+    (home(env) / "config.toml").unlink()
+    (tmp_path / "tilecast.toml").write_text(text)
+    with pytest.raises(UsageError, match="stranger's server"):
+        resolve({}, tmp_path, env)
