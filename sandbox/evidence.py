@@ -219,32 +219,33 @@ class EvidenceCollector:
 
 
 def _evidence(answer: dict[str, Any], problem: Problem, candidate: Candidate, aim: Target, workload: str) -> Evidence:
-    found = dict(answer.get("targets", {}).get(aim.arch) or _lost(answer))
-    if work := found.get("work"):
-        found["work"] = _with_roofline(work, aim.hardware)
-    return Evidence.model_validate(
-        found
-        | {
-            "candidate": candidate.name,
-            "source_sha256": candidate.sha256,
-            "problem": problem.name,
-            "problem_sha256": problem.sha256,
-            "workload": workload,
-            "target": aim.arch,
-            "hardware": aim.hardware.key if aim.hardware else None,
-            "versions": answer.get("versions", {}),
-            "seconds": answer.get("seconds", 0.0),
-            "cpu_s": answer.get("cpu_s", 0.0),
-        }
-    )
+    about = {
+        "candidate": candidate.name,
+        "source_sha256": candidate.sha256,
+        "problem": problem.name,
+        "problem_sha256": problem.sha256,
+        "workload": workload,
+        "target": aim.arch,
+        "hardware": aim.hardware.key if aim.hardware else None,
+    }
+    try:
+        found = dict(answer["targets"][aim.arch])
+        if found.get("work"):
+            found["work"] = _with_roofline(dict(found["work"]), aim.hardware)
+        told = {name: answer[name] for name in ("versions", "seconds", "cpu_s") if name in answer}
+        return Evidence.model_validate(found | told | about)
+    except (LookupError, TypeError, ValueError) as error:
+        # The candidate ran in that process: what it made of the answer is its own doing.
+        why = answer.get("failed") or f"no usable answer: {error}"
+        return Evidence.model_validate(_lost(str(why)) | about)
 
 
-def _lost(answer: dict[str, Any]) -> dict[str, Any]:
+def _lost(why: str) -> dict[str, Any]:
     """What to say of a job that ended without an answer: the candidate's own host code did that."""
-    why = " ".join(str(answer.get("failed") or "no answer").split())[:300]
     return {
         "status": EvidenceStatus.HOST_ERROR,
-        "reason": f"the process that ran forward died or did not return in time, although nothing was run on a GPU: {why}",
+        "reason": "the process that ran forward died or did not return in time, although nothing was run on a GPU: "
+        + " ".join(why.split())[:300],
         "advice": ["host code loops, waits for values that kernels write, or touches memory behind tensors: do not"],
     }
 

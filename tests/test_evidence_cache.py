@@ -103,6 +103,14 @@ def test_a_lost_job_is_the_candidates_and_a_broken_machine_is_not(
     lost = EvidenceCollector(None, runners=[CountingRunner(answer={"failed": "the other side is gone"})])
     evidence = lost.collect(parts.problem(), parts.candidate(parts.ADD), "h200")
     assert evidence.status is EvidenceStatus.HOST_ERROR and "the other side is gone" in evidence.reason
+    for forged in (
+        {"targets": {"sm_90": {"status": "SPLENDID"}}},
+        {"targets": 3},
+        {"targets": {"sm_90": {"status": "OK", "work": {}}}},
+    ):
+        forger = EvidenceCollector(None, runners=[CountingRunner(answer=forged)])
+        found = forger.collect(parts.problem(), parts.candidate(parts.ADD), "h200")
+        assert found.status is EvidenceStatus.HOST_ERROR
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(EnvironmentFailure, match="did not start"):
         ServerRunner().run({})

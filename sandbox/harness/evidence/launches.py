@@ -101,6 +101,8 @@ def grid_of(value: Any) -> list[int]:
 
 def plain(value: Any) -> Any:
     """A constant as JSON can hold it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list):
