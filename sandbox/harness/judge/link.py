@@ -171,6 +171,10 @@ class WorkerLink:
         """Command lines of processes that the candidate left running, seen from outside."""
         return [_command(pid) for pid in self._worker.processes() if not _is_harness(pid, self._worker.pid)]
 
+    def processes(self) -> list[int]:
+        """Process ids of the worker and what it started, seen from outside."""
+        return self._worker.processes()
+
     def threads(self) -> int:
         """Number of threads of the worker, seen from outside (0 if it is gone)."""
         pids = self._worker.processes()

@@ -281,6 +281,7 @@ class Benchmark:
                 "outputs_checked": timed.legs.checked,
                 "discarded": sampled.discarded,
                 "window": timed.window.report(),
+                "waited_for_cpu": {side: round(w.share, 4) for side, w in timed.legs.waiting.items()},
                 "clocks": report.as_details(),
                 "empty_call_ms": _median(timed.legs.empty_call_ms),
                 "end_marker": "synchronised" if timed.legs.joined_by_synchronising else "joined",

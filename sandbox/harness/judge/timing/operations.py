@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 
+from tilecast.sandbox.harness.judge.candidate_run import CandidateRun
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
 from tilecast.sandbox.harness.judge.languages import needs_interpreter
 from tilecast.sandbox.harness.judge.reference import FULL
 from tilecast.sandbox.harness.judge.session import Session
-from tilecast.sandbox.harness.judge.study import Study
+from tilecast.sandbox.harness.judge.study import Progress, Study
 from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions, Place
 from tilecast.sandbox.harness.judge.timing.finalist import confirm
 from tilecast.sandbox.harness.judge.timing.profiling import profile_candidate
-from tilecast.sandbox.harness.judge.verify import CandidateRun, Progress, Verifier
+from tilecast.sandbox.harness.judge.verify import Verifier
 from tilecast.sandbox.harness.wire import Message
 
 _CPU_LIMIT_BYTES, _CPU_LIMIT_FLOPS = 1 << 26, 20e9

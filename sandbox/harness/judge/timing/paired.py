@@ -12,6 +12,7 @@ from torch import Tensor
 from tilecast.sandbox.harness.judge.failure import Failure, WorkerFailed
 from tilecast.sandbox.harness.judge.timing.clocks import LegClocks
 from tilecast.sandbox.harness.judge.timing.closeness import difference
+from tilecast.sandbox.harness.judge.timing.interference import Waiting, allowance
 from tilecast.sandbox.harness.judge.timing.sampling import Leg, Side
 from tilecast.sandbox.harness.judge.timing.window import Window
 from tilecast.sandbox.harness.judge.timing.workers import Content, LegRun, Mode, TimedWorker
@@ -75,6 +76,7 @@ class PairedLegs:
         self.workers = {"candidate": candidate, "baseline": baseline}
         self.reference, self.contents, self.rules, self.window = reference, contents, rules, window
         self.clocks: dict[Side, list[LegClocks]] = {"candidate": [], "baseline": []}
+        self.waiting: dict[Side, Waiting] = {"candidate": Waiting(), "baseline": Waiting()}
         self.empty: dict[int, list[float]] = {}
         self.empty_call_ms: list[float] = []
         self.joined_by_synchronising = 0
@@ -97,11 +99,18 @@ class PairedLegs:
         if calls not in self.empty:
             self.measure_empty(calls, 3)
         items = self._take(side, calls)
-        run = self.workers[side].leg([item.content for item in items], self.rules.mode, self.rules.flush_bytes)
+        worker = self.workers[side]
+        waited_ms = worker.waited_ms()
+        run = worker.leg([item.content for item in items], self.rules.mode, self.rules.flush_bytes)
+        self.waiting[side].add(worker.waited_ms() - waited_ms, run.judge_ms)
         reason = self.window.discard_reason()
         self.clocks[side].append(LegClocks(calls, float(run.inner_ms.sum()), run.worker_ms, run.judge_ms))
         self._settle(side, items, run)
         return Leg(side, run.inner_ms, run.judge_ms, reason)
+
+    def interference(self) -> float:
+        """What other work on the processors may have done to the ratio; nothing where a device does the work."""
+        return 0.0 if self.rules.flush_bytes else allowance(self.waiting["candidate"], self.waiting["baseline"])
 
     def measure_empty(self, calls: int, times: int) -> None:
         """Legs that do everything but call, in the baseline's worker."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import numpy as np
@@ -15,6 +15,8 @@ import numpy as np
 from tilecast.sandbox.harness.judge.timing.statistics import Comparison, Design, Estimate, Floats, leg_ms
 
 Side = Literal["candidate", "baseline"]
+SETTLED_LEG_CALLS = 5
+"""From this many calls on, a leg makes one more before those that count."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class LegSource(Protocol):
 
     def now_s(self) -> float:
         """The judge's monotonic clock, in seconds."""
+        ...
+
+    def interference(self) -> float:
+        """By how much, as a fraction, others on the device may have shifted the ratio so far (0 where nobody did)."""
         ...
 
 
@@ -129,9 +135,15 @@ class Sampler:
             calls = calls_per_leg(max(walls), self.plan, self.comparison.design.first_look_blocks)
 
     def block(self, calls: int, first: Side) -> None:
-        """One block: a leg, a double leg of the other side, a leg. It counts only if no leg of it is discarded."""
+        """One block: a leg, a double leg of the other side, a leg. It counts only if no leg of it is discarded.
+
+        The first call of a leg finds caches as the other process left them: it is made and checked, but not counted, where
+        legs are long enough to afford it.
+        """
+        settle = 1 if calls >= SETTLED_LEG_CALLS else 0
         second: Side = "baseline" if first == "candidate" else "candidate"
-        legs = [self.source.leg(first, calls), self.source.leg(second, 2 * calls), self.source.leg(first, calls)]
+        wanted = ((first, calls), (second, 2 * calls), (first, calls))
+        legs = [self._settled(self.source.leg(side, count + settle), settle) for side, count in wanted]
         reasons = [leg.discard for leg in legs if leg.discard]
         if reasons:
             self.discarded[reasons[0]] = self.discarded.get(reasons[0], 0) + sum(leg.calls_ms.size for leg in legs)
@@ -142,6 +154,10 @@ class Sampler:
         outer = (leg_ms(legs[0].calls_ms, share), leg_ms(legs[2].calls_ms, share))
         inner = (leg_ms(halves[0], share), leg_ms(halves[1], share))
         self.comparison.add(*((outer, inner) if first == "candidate" else (inner, outer)))
+
+    @staticmethod
+    def _settled(leg: Leg, settle: int) -> Leg:
+        return replace(leg, calls_ms=leg.calls_ms[settle:])
 
     def run(self) -> Sampled:
         """Warm up, then blocks until a look decides, the budget is spent, or ``max_blocks`` is reached.
@@ -164,7 +180,7 @@ class Sampler:
             over = self.elapsed_s + block_s > self.plan.max_seconds or tried >= 2 * design.max_blocks
             if (self.comparison.due or over) and done:
                 used = max(done / design.max_blocks, self.elapsed_s / self.plan.max_seconds)
-                self.comparison.look(used, final=over)
+                self.comparison.look(used, final=over, widen=self.source.interference())
             if over:
                 break
         return self._result(calls, stable)

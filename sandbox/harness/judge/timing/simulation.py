@@ -43,6 +43,10 @@ class SimulatedDevice:
         """The virtual clock."""
         return self.clock_s
 
+    def interference(self) -> float:
+        """Nobody else uses a simulated device; spikes are part of it."""
+        return 0.0
+
     def leg(self, side: Side, calls: int) -> Leg:
         """Draw the times of a leg and advance the clock by them."""
         true_ms = self.baseline_ms / (self.ratio if side == "candidate" else 1.0)

@@ -221,12 +221,13 @@ class Comparison:
         """Whether the last look decided, or none may follow."""
         return self.estimate is not None and (self.estimate.verdict != "undecided" or self.estimate.final)
 
-    def look(self, information: float, *, final: bool = False) -> Estimate:
+    def look(self, information: float, *, final: bool = False, widen: float = 0.0) -> Estimate:
         """Estimate from all blocks so far at this look's share of the error.
 
         Args:
             information: share of the budget (blocks or seconds, whichever ends first) that is used, 0 to 1.
             final: no look will follow: what is left of the error is spent.
+            widen: what else may shift the ratio, as a fraction; the interval grows by it on both sides.
 
         Raises:
             ValueError: with no block at all.
@@ -244,6 +245,7 @@ class Comparison:
             low, high = -math.inf, math.inf
         else:
             low, high = interval(values, alpha, design)
+            low, high = low - math.log1p(widen), high + math.log1p(widen)
             self.spent += alpha
         self.next_look = max(len(self.log_ratios) + 1, math.ceil(len(self.log_ratios) * design.growth))
         bounds = (math.exp(max(low, -WIDEST)), math.exp(min(high, WIDEST)))

@@ -16,6 +16,7 @@ from torch import Tensor
 from tilecast.sandbox.harness.judge.failure import Failure, WorkerFailed
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.shared_memory import Prepared
+from tilecast.sandbox.harness.judge.timing.interference import waited_ms
 from tilecast.sandbox.harness.judge.timing.statistics import Floats
 from tilecast.sandbox.harness.tensors import BadSpec, TensorSpec
 
@@ -54,12 +55,13 @@ class TimedWorker:
     Attributes:
         session: the worker.
         output_specs: what a call returns, by the reference.
-        shift_bytes: offset of inputs within their regions, by call (soaking); a multiple of 16.
+        pool: inputs and room for outputs, one entry for each call of a leg.
     """
 
     session: Session
     output_specs: Sequence[TensorSpec]
     pool: list[Prepared] = field(default_factory=list)
+    _pids: list[int] | None = None
 
     def leg(self, contents: Sequence[Content], mode: Mode, flush_bytes: int = 0, *, read: bool = True) -> LegRun:
         """Put the contents in, make the calls, read the outputs.
@@ -86,6 +88,12 @@ class TimedWorker:
         except (KeyError, TypeError, ValueError) as error:
             reason = f"the answer to timed calls makes no sense: {str(error)[:200]}"
             raise WorkerFailed(Failure("REWARD_HACK", reason, "forged-answer")) from error
+
+    def waited_ms(self) -> float:
+        """How long its processes have waited for a CPU so far, by the kernel's account."""
+        if self._pids is None:
+            self._pids = self.session.processes()
+        return waited_ms(self._pids)
 
     def _fill(self, contents: Sequence[Content]) -> None:
         for index, content in enumerate(contents):

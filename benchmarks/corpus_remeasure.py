@@ -1,0 +1,125 @@
+"""Recorded kernels measured again with this harness: how far from the recorded medians, and which differ.
+
+python benchmarks/corpus_remeasure.py --corpus ../shared/corpus --per-problem 6
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from _bootstrap import ROOT, device_name, header, parser, write
+from _judge import JudgeClient, JudgeSaid, candidate_of, corpus_rows, judge, options_for, problem_of, with_overrides
+
+DIFFERS = 0.05
+
+
+def choose(folder: Path, count: int) -> list[dict[str, Any]]:
+    """Passed rows, spread evenly over the recorded times (the fastest always among them)."""
+    rows = sorted((row for row in corpus_rows(folder) if row["status"] == "PASSED"), key=lambda row: row["ms"])
+    last = len(rows) - 1
+    return [rows[round(index * last / max(1, count - 1))] for index in range(min(count, len(rows)))]
+
+
+def measure(client: JudgeClient, folder: Path, row: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """One row again."""
+    file = folder / "candidates" / f"{row['candidate']}.py"
+    source = with_overrides(file.read_text(encoding="utf-8"), row["config"])
+    begun = time.perf_counter()
+    candidate = candidate_of(row["candidate"], source)
+    answer = client.ask("bench", {"problem": problem_of(folder), "candidate": candidate, "options": options})
+    now_ms = (answer.get("latency_ms") or {}).get("candidate")
+    details = answer.get("details") or {}
+    return {
+        "candidate": row["candidate"],
+        "config": row["config"],
+        "recorded_ms": row["ms"],
+        "recorded_spread": abs(row["ms_a"] / row["ms_b"] - 1) if row.get("ms_a") and row.get("ms_b") else None,
+        "ms": now_ms,
+        "ratio": None if now_ms is None else round(now_ms / row["ms"], 4),
+        "status": answer["status"],
+        "reason": answer["reason"][:300],
+        "clocks": details.get("clocks"),
+        "empty_call_ms": details.get("empty_call_ms"),
+        "window": details.get("window"),
+        "notes": details.get("notes"),
+        "seconds": round(time.perf_counter() - begun, 2),
+    }
+
+
+def problem(folder: Path, count: int, device: str, max_seconds: float, deadline: float) -> dict[str, Any]:
+    """All chosen rows of a problem, and its eager baseline."""
+    recorded = {row["candidate"]: row["ms"] for row in corpus_rows(folder) if row["status"] == "BASELINE"}
+    results = []
+    with judge(device) as client:
+        options = options_for(client, baseline="eager", max_seconds=max_seconds)
+        for row in choose(folder, count):
+            if time.perf_counter() > deadline:
+                break
+            results.append(measure(client, folder, row, options))
+        baselines: dict[str, Any] = {}
+        try:
+            baselines = client.ask("baselines", {"problem": problem_of(folder), "options": options})
+        except JudgeSaid as error:
+            baselines = {"error": str(error)[:300]}
+    return {"recorded_baselines": recorded, "baselines": baselines, "results": results}
+
+
+def summary(problems: dict[str, Any]) -> dict[str, Any]:
+    """Agreement over all rows that passed again."""
+    rows = [dict(row, problem=name) for name, item in problems.items() for row in item.get("results", [])]
+    apart = [abs(row["ratio"] - 1) for row in rows if row["ratio"] is not None]
+    if not apart:
+        return {"measured": 0}
+    apart.sort()
+    differing = [row for row in rows if row["ratio"] is not None and abs(row["ratio"] - 1) > DIFFERS]
+    return {
+        "measured": len(apart),
+        "median_difference": round(statistics.median(apart), 4),
+        "p90_difference": round(apart[int(0.9 * (len(apart) - 1))], 4),
+        "within_5_percent": round(sum(value <= DIFFERS for value in apart) / len(apart), 3),
+        "differing": [f"{r['problem']}/{r['candidate']} {r['recorded_ms']:.4g} -> {r['ms']:.4g} ms" for r in differing],
+        "other_status": [
+            f"{r['problem']}/{r['candidate']}: {r['status']} {r['reason'][:120]}"
+            for r in rows
+            if r["status"] != "PASSED"
+        ],
+    }
+
+
+def main() -> None:
+    """Run and compare."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus")
+    arguments.add_argument("--problems", default="", help="names with commas; all by default")
+    arguments.add_argument("--per-problem", type=int, default=6)
+    arguments.add_argument("--max-seconds", type=float, default=1.5, help="of one comparison")
+    arguments.add_argument("--stop-after", type=float, default=540.0, help="seconds in all")
+    options = arguments.parse_args()
+    device, deadline = device_name(options.device), time.perf_counter() + options.stop_after
+    names = (
+        options.problems.split(",")
+        if options.problems
+        else sorted(p.parent.name for p in options.corpus.glob("*/reference.py"))
+    )
+    problems: dict[str, Any] = {}
+    for name in names:
+        if time.perf_counter() > deadline:
+            print(f"{name}: left out, out of time", file=sys.stderr)
+            continue
+        try:
+            problems[name] = problem(options.corpus / name, options.per_problem, device, options.max_seconds, deadline)
+        except JudgeSaid as error:
+            problems[name] = {"error": str(error)[:500]}
+        write(
+            options.out,
+            "corpus_remeasure",
+            header("corpus_remeasure") | {"summary": summary(problems), "problems": problems},
+        )
+
+
+if __name__ == "__main__":
+    main()
