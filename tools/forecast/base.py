@@ -30,6 +30,8 @@ class ForecastContext(Document):
     incumbent_ms: float | None
     tried: list[Tried] = []
     evidence: EvidenceProvider | None = None
+    workload: str = "full"
+    """On which speed is measured."""
 
 
 class Forecaster(Protocol):

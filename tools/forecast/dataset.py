@@ -6,7 +6,7 @@ import ast
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -71,8 +71,18 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """One measured candidate as its record has it. ``config`` overrides the source's own CONFIG; ``ms`` only if it passed."""
+
+    source: str
+    config: Mapping[str, Any]
+    ms: float | None
+    figures: Mapping[str, KernelFigures]
+
+
+@dataclass(frozen=True)
 class ProblemExamples:
-    """All variants of one recorded problem, in the record's order."""
+    """All variants of one measured problem, in the record's order."""
 
     name: str
     key: str
@@ -80,8 +90,9 @@ class ProblemExamples:
     floor_ms: float
     hardware: Hardware
     examples: tuple[Example, ...]
-    rows: tuple[Row, ...]
-    baseline_ms: float | None
+    rows: tuple[Row, ...] = ()
+    """Where the variants come from, if from a corpus."""
+    baseline_ms: float | None = None
 
 
 def figures_of(row: Row, evidence: Mapping[str, Any] | None) -> dict[str, KernelFigures]:
@@ -92,33 +103,38 @@ def figures_of(row: Row, evidence: Mapping[str, Any] | None) -> dict[str, Kernel
 
 def problem_examples(record: RecordedProblem, evidence: EvidenceTable | None = None) -> ProblemExamples | None:
     """Examples of one recorded problem; None if its GPU is not in the catalogue or its reference cannot be walked."""
-    hardware, traced = find_hardware(record.info.gpu), trace_problem(record.problem.source)
-    if hardware is None or traced is None:
-        return None
-    floor = problem_floor(traced, hardware).ms
-    key = problem_key(record.problem.source)
-    examples, names = [], ()
+    variants = []
     for row in record.rows:
         source = record.sources[row.candidate].source
-        found = (evidence or {}).get((record.problem.sha256, record.variant(row).sha256)) if evidence else None
-        plain, informed = _both(source, row, traced, hardware, figures_of(row, found))
-        names = plain.names
-        passed = row.status == "PASSED" and row.ms is not None and row.ms > 0
-        ratio = math.log(row.ms / floor) if passed and row.ms else math.nan
-        examples.append(
-            Example(key, key + family_key(source), ratio, passed, plain.values, informed.values, plain.covered)
-        )
+        found = evidence.get((record.problem.sha256, record.variant(row).sha256)) if evidence else None
+        ms = row.ms if row.status == "PASSED" else None
+        variants.append(Variant(source, row.config, ms, figures_of(row, found)))
     baseline = record.baselines.get("__ref__")
-    base_ms = baseline.ms if baseline is not None else None
-    return ProblemExamples(record.name, key, names, floor, hardware, tuple(examples), tuple(record.rows), base_ms)
+    made = measured_examples(record.name, record.problem.source, record.info.gpu, variants)
+    return made and replace(made, rows=tuple(record.rows), baseline_ms=baseline.ms if baseline is not None else None)
 
 
-def _both(
-    source: str, row: Row, problem: ProblemTrace, hardware: Hardware, figures: dict[str, KernelFigures]
-) -> tuple[Described, Described]:
-    trace = trace_candidate(source, problem, row.config)
+def measured_examples(name: str, reference: str, gpu: str, variants: Sequence[Variant]) -> ProblemExamples | None:
+    """Examples of measured variants; None if the GPU is not in the catalogue or the reference cannot be walked."""
+    hardware, traced = find_hardware(gpu), trace_problem(reference)
+    if hardware is None or traced is None:
+        return None
+    floor, key = problem_floor(traced, hardware).ms, problem_key(reference)
+    examples, names = [], ()
+    for variant in variants:
+        plain, informed = _both(variant, traced, hardware)
+        names = plain.names
+        passed = variant.ms is not None and variant.ms > 0
+        ratio = math.log(variant.ms / floor) if variant.ms and passed else math.nan
+        family = key + family_key(variant.source)
+        examples.append(Example(key, family, ratio, passed, plain.values, informed.values, plain.covered))
+    return ProblemExamples(name, key, names, floor, hardware, tuple(examples))
+
+
+def _both(variant: Variant, problem: ProblemTrace, hardware: Hardware) -> tuple[Described, Described]:
+    trace = trace_candidate(variant.source, problem, variant.config)
     plain = describe(trace, problem, hardware)
-    return plain, describe(trace, problem, hardware, figures) if figures else plain
+    return plain, describe(trace, problem, hardware, variant.figures) if variant.figures else plain
 
 
 @dataclass(frozen=True)

@@ -120,16 +120,20 @@ class LearnedForecaster:
         return found
 
     def _problem(self, context: ForecastContext) -> ProblemTrace | None:
-        key = context.problem.sha256
+        key = f"{context.problem.sha256}/{context.workload}"
         if key not in self._problems:
-            self._problems[key] = trace_problem(context.problem.source)
+            self._problems[key] = trace_problem(context.problem.source, context.workload)
         return self._problems[key]
 
     def _describe(
         self, candidate: Candidate, context: ForecastContext, problem: ProblemTrace, hardware: Hardware
     ) -> _Seen:
         evidence = context.evidence(candidate) if context.evidence is not None else None
-        key = (context.problem.sha256, candidate.sha256, str((evidence or {}).get("source_sha256", "")))
+        key = (
+            f"{context.problem.sha256}/{context.workload}",
+            candidate.sha256,
+            str((evidence or {}).get("source_sha256", "")),
+        )
         if key not in self._seen:
             figures = from_evidence(evidence) if evidence else {}
             described = describe(trace_candidate(candidate.source, problem), problem, hardware, figures)

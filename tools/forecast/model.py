@@ -71,7 +71,8 @@ class Model:
     def novelty(self, rows: Floats) -> Floats:
         """How many features lie outside the training range widened by a tenth, each counted by how far, at most 1."""
         width = np.maximum(self.high - self.low, 1e-3)
-        beyond = np.maximum(self.low - rows, rows - self.high) / width - 0.1
+        with np.errstate(invalid="ignore"):
+            beyond = np.maximum(self.low - rows, rows - self.high) / width - 0.1
         result: Floats = np.nansum(np.clip(np.nan_to_num(beyond, nan=0.0) * 2, 0.0, 1.0), axis=1)
         return result
 

@@ -139,7 +139,8 @@ def assemble(table: Table, centres: dict[frozenset[int], Trees], excluded: froze
         np.nan_to_num(f(np.where(np.isnan(limits), fill, limits), axis=0))
         for f, fill in ((np.min, 1e9), (np.max, -1e9))
     )
-    low, high = np.where(low > high, 0.0, low), np.where(low > high, 0.0, high)
+    # A column that training never saw filled says nothing about what is new.
+    low, high = np.where(low > high, -np.inf, low), np.where(low > high, np.inf, high)
     model = Model(
         table.names, centres[excluded], spread, valid, shape, scale, Correlation(0.2, 0.3, 0.3, 0.2), low, high, 0.0
     )

@@ -117,13 +117,17 @@ def _parameters(instance: Instance) -> list[Tensor]:
     return found
 
 
-def trace_problem(source: str) -> ProblemTrace | None:
-    """Shapes, least bytes and flops of a reference by walking ``get_inputs``, the constructor and ``forward``; None if it cannot be walked."""
+def trace_problem(source: str, workload: str = "full") -> ProblemTrace | None:
+    """Shapes, least bytes and flops of a reference by walking ``get_inputs``, the constructor and ``forward``.
+
+    None if it cannot be walked, or if the file has no workload of that name.
+    """
     evaluator = HostEvaluator()
     try:
         scope = _module(source, evaluator)
-        inputs = evaluator.invoke(scope["get_inputs"], [], {})
-        init = evaluator.invoke(scope["get_init_inputs"], [], {})
+        named = {} if workload == "full" else scope["WORKLOADS"][workload]
+        inputs = evaluator.invoke(scope["get_inputs"], [], _taken(scope["get_inputs"], named))
+        init = evaluator.invoke(scope["get_init_inputs"], [], _taken(scope["get_init_inputs"], named))
         inputs = list(inputs) if isinstance(inputs, list | tuple) else []
         init = list(init) if isinstance(init, list | tuple) else []
         evaluator.events.clear()
@@ -141,6 +145,12 @@ def trace_problem(source: str) -> ProblemTrace | None:
     dtype = max(set(floats), key=lambda d: sum(t.nbytes for t in given if t.dtype == d)) if floats else "float32"
     flops = sum(op.flops for op in ops if op.kind == "library")
     return ProblemTrace(inputs, init, parameters, outputs, touched, flops, dtype, ops, evaluator.unknown_calls == 0)
+
+
+def _taken(function: Function, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Those keyword arguments that a function names."""
+    own = {a.arg for a in (*function.node.args.args, *function.node.args.kwonlyargs)}
+    return {key: value for key, value in named.items() if key in own}
 
 
 def _bytes_needed(given: list[Tensor], ops: list[HostOp]) -> float:
