@@ -422,10 +422,11 @@ def through_block_pointers(x, y, M, N, B: tl.constexpr):
 
 @check
 def block_pointers_on_bf16():
-    if not hasattr(tl, "make_block_ptr"):
-        return
     x, y = torch.randn(7, 13).bfloat16(), torch.zeros(13, 7, dtype=torch.bfloat16)
-    through_block_pointers[(1,)](x, y, 7, 13, B=8)
+    try:
+        through_block_pointers[(1,)](x, y, 7, 13, B=8)
+    except NotImplementedError:
+        return  # removed in Triton 3.9
     same(y, x.T + 1)
 
 

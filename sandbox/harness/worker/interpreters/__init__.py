@@ -34,6 +34,7 @@ def prepare() -> None:
     from . import triton_install
 
     triton_install.prepare()
+    triton_install.warm()
 
 
 def install(source: str) -> None:
@@ -43,9 +44,9 @@ def install(source: str) -> None:
         RuntimeError: if triton was imported without TRITON_INTERPRET=1.
         Unsupported: for a language feature that is known from the text to be out of reach.
     """
-    from . import torch_cuda
+    from . import torch_cuda, triton_install
 
-    prepare()
+    triton_install.prepare()
     torch_cuda.install()
     if "triton.experimental" in source:
         raise Unsupported("triton.experimental (Gluon)")

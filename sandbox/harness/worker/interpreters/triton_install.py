@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 import triton
@@ -19,6 +20,7 @@ from . import (
     triton_ops,
     triton_reduce,
     triton_rewrite,
+    triton_scaled,
 )
 from .errors import Unsupported
 
@@ -41,10 +43,9 @@ def _builder() -> None:
     # Frozen, but the only switch of device_assert; overflow checks would refuse hashes that wrap on purpose.
     object.__setattr__(options, "debug", True)
     object.__setattr__(options, "sanitize_overflow", False)
+    object.__setattr__(options, "num_warps", 4)
     if not hasattr(builder, "create_dot_scaled"):
-        from .triton_scaled import create_dot_scaled
-
-        builder.create_dot_scaled = create_dot_scaled
+        triton_scaled.install(builder)
 
 
 def _item(tensor: Any) -> int:
@@ -89,9 +90,11 @@ def _language() -> None:
 def _patch_late_imports(scope: Any) -> None:
     """Other modules of the language that hold builtins under their own names."""
     builder = _interpreter.interpreter_builder
-    for name, module in list(sys.modules.items()):
-        if name.startswith("triton.language.") and module is not None:
-            _interpreter._patch_builtin(module, builder, scope)
+    loaded = [module for name, module in list(sys.modules.items()) if name.startswith("triton.language.")]
+    # Triton loads its backends' modules by hand: what its package holds need not be what sys.modules holds.
+    loaded += [module for module in vars(tl.extra).values() if isinstance(module, ModuleType)]
+    for module in loaded:
+        _interpreter._patch_builtin(module, builder, scope)
 
 
 class _NoScope:
@@ -100,7 +103,7 @@ class _NoScope:
 
 
 def prepare() -> None:
-    """The part that does not depend on a candidate; a process that forks workers may call it before."""
+    """The part that does not depend on a candidate; done once a process."""
     if getattr(_interpreter, "_repaired", False):
         return
     if not triton.knobs.runtime.interpret:
@@ -112,7 +115,11 @@ def prepare() -> None:
     _interpreter.InterpretedFunction.__call__ = triton_launch.call_device_function
     triton_fast.install()
     triton_host.install()
+    _interpreter._repaired = True
+
+
+def warm() -> None:
+    """Rewrite Triton's own library functions now, so that forked workers find it done."""
     for member in vars(tl.standard).values():
         if isinstance(member, _interpreter.InterpretedFunction):
             triton_launch.rewritten(member.fn)
-    _interpreter._repaired = True

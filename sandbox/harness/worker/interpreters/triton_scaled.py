@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import triton.language as tl
 from triton._C.libtriton import ir as _ir
+from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter as _interpreter
 
 from . import numerics
@@ -61,3 +63,17 @@ def create_dot_scaled(
     right = _operand(rhs, rhs_scale, rhs_format, rhs_k_pack, -2)
     product = np.matmul(left, right) + accumulator.data
     return _interpreter.TensorHandle(product.astype(accumulator.data.dtype), accumulator.dtype.scalar)
+
+
+def install(builder: Any) -> None:
+    """Give the builder the operation, and its frontend the compile-time strings that it expects of a compiler."""
+    plain = TritonSemantic.dot_scaled
+
+    def dot_scaled(
+        self: Any, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *rest: Any
+    ) -> Any:
+        formats = [tl.constexpr(getattr(name, "value", name)) for name in (lhs_format, rhs_format)]
+        return plain(self, lhs, lhs_scale, formats[0], rhs, rhs_scale, formats[1], *rest)
+
+    builder.create_dot_scaled = create_dot_scaled
+    TritonSemantic.dot_scaled = dot_scaled
