@@ -120,7 +120,9 @@ class _Server:
             job.prewarm()
         except Exception:  # noqa: BLE001 - then every job does it for itself, or says why it cannot
             sys.excepthook(*sys.exc_info())
+        gc.collect()
         gc.freeze()
+        self.control.send({"warmed": True})
 
     def _spawn(self, message: dict[str, Any], fds: list[int]) -> None:
         scratch = None

@@ -241,10 +241,19 @@ class Zygotes:
         return server
 
     def warm(self) -> None:
-        """Let the native server initialise the compilers, without waiting: the jobs forked after that start faster."""
+        """Let the native server initialise the compilers: the jobs forked after that start faster.
+
+        Raises:
+            EnvironmentBroken: if no fork server can be started.
+        """
         server = self._server(False)
         server.wait_ready()
-        server.control.send({"op": "warm"})
+        try:
+            server.control.send({"op": "warm"})
+            server.control.receive(_START_TIMEOUT_S)
+        except WireError as error:
+            server.stop()
+            raise EnvironmentBroken(f"the fork server died while warming up: {error}") from error
 
     def abilities(self) -> dict[str, Any]:
         """What the machine offers and the ``level`` in force (see ``isolation.Abilities``)."""
