@@ -56,6 +56,7 @@ class Judge:
             "verify": self._verify,
             "bench": self._bench,
             "baselines": self._baselines,
+            "ceilings": lambda args, progress: self.desk.ceilings(self.device),
             "lint": self._lint,
             "evidence": self._evidence,
         }

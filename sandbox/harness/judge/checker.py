@@ -138,7 +138,8 @@ class Checker:
             raise Rejected(status, compared.reason + hint, rule, case.name)
         if compared.error is not None:
             self.worst[case.name] = max(self.worst.get(case.name) or 0.0, compared.error)
-        self._remembered.setdefault(case.name, deque(maxlen=_REMEMBERED)).append(call)
+        if call.step.content not in ("nan", "inf"):
+            self._remembered.setdefault(case.name, deque(maxlen=_REMEMBERED)).append(call)
 
     def _check_structure(self, case: WorkloadCase, result: CallResult, where: str) -> None:
         device = self.session.options.device.type

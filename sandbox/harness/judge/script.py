@@ -78,18 +78,18 @@ class ScriptMaker:
         self.builder, self.case, self.rng = builder, case, rng
         self._choices = {_spell(choice): choice for choice in case.families}
 
-    def warm_calls(self) -> list[Call]:
+    def warm_calls(self, most: int | None = None) -> list[Call]:
         """One call a layout: whatever a candidate compiles is compiled by these."""
         self.builder.reference.select(self.case.name)
         self.builder.reference.set_state(self.case.state)
-        steps = [Step(families.DECLARED, layout=kind) for kind in self.case.layouts]
+        steps = [Step(families.DECLARED, layout=kind) for kind in self.case.layouts[:most]]
         return [self._call(step, None) for step in steps]
 
     def repeat_calls(self, *, popular: bool) -> list[Call]:
-        """Declared inputs to be given twice: two fresh draws and, if asked for, those of seeds that people guess."""
+        """Declared inputs to be given twice: a fresh draw and, if asked for, those of seeds that people guess."""
         self.builder.reference.select(self.case.name)
         self.builder.reference.set_state(self.case.state)
-        drawn = [self.builder.inputs(self.case) for _ in range(2)]
+        drawn = [self.builder.inputs(self.case)]
         if popular:
             drawn += [self.builder.inputs(self.case, seed) for seed in POPULAR_SEEDS]
         calls = []

@@ -1,0 +1,47 @@
+"""How many calls a candidate gets: enough to find a rare defect where calls are cheap, fewer where they are slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilecast.sandbox.harness.judge import probes
+from tilecast.sandbox.harness.judge.case import WorkloadCase
+
+CALLS = 72
+"""In all, over the workloads; a defect of one call in eight is missed with a probability of 7e-5."""
+LEAST_CALLS = 8
+_BUDGET_S = {"cpu": 6.0, "cuda": 30.0}
+_SHARE_OF_LIMIT = 0.3
+"""Of the candidate's own time limit, at most this goes into the calls of a slow one (an interpreted kernel, say)."""
+
+
+@dataclass
+class Pace:
+    """Kept up to date while calls are made. Seconds throughout."""
+
+    device_type: str
+    workloads: int
+    timeout_s: float
+    call_s: float = 0.0
+
+    def note(self, seconds: float) -> None:
+        """A call took so long, hand-over included."""
+        self.call_s = seconds if self.call_s == 0.0 else 0.7 * self.call_s + 0.3 * seconds
+
+    def calls(self, case: WorkloadCase) -> int:
+        """For one workload: its share of :data:`CALLS`, or what the budget allows."""
+        share = max(LEAST_CALLS, CALLS // self.workloads + 1)
+        reference_s = max(1e-4, case.run_s + case.truth_s)
+        by_reference = probes.call_count(reference_s, _BUDGET_S[self.device_type] / self.workloads, LEAST_CALLS, share)
+        return min(
+            by_reference, probes.call_count(self.call_s, self._own_budget_s / self.workloads, LEAST_CALLS, share)
+        )
+
+    @property
+    def _own_budget_s(self) -> float:
+        return _SHARE_OF_LIMIT * self.timeout_s
+
+    def affords(self, calls: int, case: WorkloadCase) -> bool:
+        """Whether so many calls beyond the ordinary ones take little of the limit and of the reference's time."""
+        own_s, reference_s = calls * self.call_s, calls * (case.run_s + case.truth_s)
+        return own_s <= 0.1 * self.timeout_s and reference_s <= 0.5 * _BUDGET_S[self.device_type]
