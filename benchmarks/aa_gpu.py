@@ -24,7 +24,8 @@ from tilecast.sandbox.harness.judge.case import CaseBuilder
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
 from tilecast.sandbox.harness.judge.reference import Reference
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
-from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions, Place
+from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
+from tilecast.sandbox.harness.judge.timing.place import Place
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 
 PROBLEM = """

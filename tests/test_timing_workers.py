@@ -15,8 +15,9 @@ from tilecast.sandbox.harness.judge.reference import Reference
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
 from tilecast.sandbox.harness.judge.timing import ceilings
 from tilecast.sandbox.harness.judge.timing.baselines import Baselines
-from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions, Place
+from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
 from tilecast.sandbox.harness.judge.timing.finalist import soak
+from tilecast.sandbox.harness.judge.timing.place import Place
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 
 CPU = torch.device("cpu")

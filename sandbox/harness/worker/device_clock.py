@@ -16,6 +16,7 @@ from typing import Any
 
 _EVENT_DEFAULT, _EVENT_NO_TIMING = 0, 2
 _LIMIT_PERSISTING_L2_BYTES = 6
+_NOT_SUPPORTED = 801
 _NAMES = (
     "cuCtxGetCurrent",
     "cuCtxSynchronize",
@@ -77,12 +78,19 @@ class DeviceClock:
         self._call("cuCtxSynchronize")
 
     def forget_persisting_lines(self) -> None:
-        """Turn persisting L2 lines into ordinary ones and leave no room for new ones. The device must be idle."""
+        """Turn persisting L2 lines into ordinary ones and leave no room for new ones. The device must be idle.
+
+        A device without persisting lines (before sm_80, or where they are not offered) has none to forget.
+        """
         limit = ctypes.c_size_t()
-        self._call("cuCtxGetLimit", ctypes.byref(limit), ctypes.c_int(_LIMIT_PERSISTING_L2_BYTES))
+        kind = ctypes.c_int(_LIMIT_PERSISTING_L2_BYTES)
+        if self._driver["cuCtxGetLimit"](ctypes.byref(limit), kind) != 0:
+            return
         if limit.value:
-            self._call("cuCtxSetLimit", ctypes.c_int(_LIMIT_PERSISTING_L2_BYTES), ctypes.c_size_t(0))
-        self._call("cuCtxResetPersistingL2Cache")
+            self._call("cuCtxSetLimit", kind, ctypes.c_size_t(0))
+        code = self._driver["cuCtxResetPersistingL2Cache"]()
+        if code not in (0, _NOT_SUPPORTED):
+            raise DeviceClockError(f"cuCtxResetPersistingL2Cache: error {code}")
 
     def flush(self, index: int) -> None:
         """Overwrite the flush buffer, in stream order, with another value each time."""

@@ -6,11 +6,9 @@ ceilings and the least traffic are found once.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,20 +22,13 @@ from tilecast.sandbox.harness.judge.timing.baselines import EAGER, FILE, Baselin
 from tilecast.sandbox.harness.judge.timing.contents import CaseContents
 from tilecast.sandbox.harness.judge.timing.nvml import Nvml, NvmlUnavailable
 from tilecast.sandbox.harness.judge.timing.paired import LegRules, PairedLegs
-from tilecast.sandbox.harness.judge.timing.sampling import NothingUsable, Sampled, Sampler, SamplingPlan
+from tilecast.sandbox.harness.judge.timing.place import WARM_BLOCKS, Place
+from tilecast.sandbox.harness.judge.timing.sampling import NothingUsable, Sampled, Sampler
 from tilecast.sandbox.harness.judge.timing.statistics import Design
 from tilecast.sandbox.harness.judge.timing.window import Window, own_processes
 from tilecast.sandbox.harness.judge.timing.workers import TimedWorker
-from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.tensors import dtype_name, tensors_in
 
-FLUSH_LEAST_BYTES = 256 << 20
-FLUSH_L2_FACTOR = 2.5
-POOL_BYTES = {"cpu": 512 << 20}
-POOL_SHARE_OF_DEVICE = 0.1
-WARM_BLOCKS = 3
-TIMED_THREADS = 2
-"""CPU workers run with two threads, pinned to as many processors."""
 Progress = Callable[[str], None]
 
 
@@ -55,39 +46,6 @@ class BenchOptions:
         """From the fields of ``EvaluationOptions``; what timing does not know is left to others."""
         known = {name: options[name] for name in cls.__dataclass_fields__ if name in options}
         return cls(**known)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where measuring happens: fork servers, device, folder for what is kept, data-sheet figures."""
-
-    zygotes: Zygotes
-    device: torch.device
-    state_dir: Path | None = None
-    hardware: dict[str, Any] | None = None
-
-    @property
-    def key(self) -> str:
-        """Identity of the device."""
-        if self.device.type == "cuda":
-            found = torch.cuda.get_device_properties(self.device)
-            return f"{found.name}-{found.uuid}"
-        return f"cpu-{_cpu_model()}-{os.cpu_count()}"
-
-    @property
-    def flush_bytes(self) -> int:
-        """Size of what is overwritten before a cold call."""
-        if self.device.type != "cuda":
-            return 0
-        l2 = int(torch.cuda.get_device_properties(self.device).L2_cache_size)
-        return max(FLUSH_LEAST_BYTES, int(FLUSH_L2_FACTOR * l2))
-
-    @property
-    def cpus(self) -> tuple[int, ...]:
-        """Processors that CPU workers are pinned to."""
-        if self.device.type == "cuda":
-            return ()
-        return tuple(sorted(os.sched_getaffinity(0))[-TIMED_THREADS:])
 
 
 @dataclass
@@ -127,6 +85,8 @@ class Benchmark:
         prepared = session.prepare(self.builder.inputs(self.case), [])
         try:
             moved = session.request({**prepared.to_message(), "op": "traffic"}, "count of least traffic")
+        except WorkerFailed:  # a reference that cannot be watched: no limit is known for it, none is applied
+            moved = {"read_bytes": 0, "written_bytes": 0}
         finally:
             session.memory.discard(prepared)
             reference.set_state(self.case.state)
@@ -140,12 +100,6 @@ class Benchmark:
         tensors = [*tensors_in(self.builder.inputs(self.case)), *self.case.state.values()]
         names = {dtype_name(t.dtype) for t in tensors if t.is_floating_point()} or {"float32"}
         return max(sorted(names), key=lambda name: physics.sheet_tflops(self.place.hardware, name))
-
-    def _plan(self, options: BenchOptions) -> SamplingPlan:
-        pool = POOL_BYTES.get(self.place.device.type) or int(POOL_SHARE_OF_DEVICE * _device_bytes(self.place.device))
-        most = max(1, min(24, pool // max(1, 4 * self.contents.call_bytes)))
-        leg_s = 0.004 if self.place.device.type == "cuda" else 0.02
-        return SamplingPlan(options.max_seconds, leg_s, min(5, most), most)
 
     def window(self) -> Window:
         """A watch over the device for one comparison."""
@@ -222,7 +176,7 @@ class Benchmark:
         reference = None if name == EAGER else self.baselines.worker(EAGER)
         legs = PairedLegs(candidate, baseline, self.contents, self._rules(), window, reference)
         legs.on_baseline_difference = notes.append
-        plan = self._plan(options)
+        plan = self.place.plan(options.max_seconds, self.contents.call_bytes)
         plan = replace(plan, min_calls=plan.min_calls + extra_calls, max_calls=plan.max_calls + extra_calls)
         design = Design(margin=options.margin, leg_quantile=0.5 if self.place.device.type == "cuda" else 0.25)
         try:
@@ -333,17 +287,5 @@ class Benchmark:
         self.baselines.close()
 
 
-def _device_bytes(device: torch.device) -> int:
-    return int(torch.cuda.get_device_properties(device).total_memory)
-
-
 def _median(values: list[float]) -> float | None:
     return round(float(np.median(values)), 5) if values else None
-
-
-def _cpu_model() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown")
-    except OSError:
-        return "unknown"

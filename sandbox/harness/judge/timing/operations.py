@@ -16,8 +16,10 @@ from tilecast.sandbox.harness.judge.languages import needs_interpreter
 from tilecast.sandbox.harness.judge.reference import FULL
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.study import Progress, Study
-from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions, Place
+from tilecast.sandbox.harness.judge.timing import ceilings
+from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
 from tilecast.sandbox.harness.judge.timing.finalist import confirm
+from tilecast.sandbox.harness.judge.timing.place import Place, device_key
 from tilecast.sandbox.harness.judge.timing.profiling import profile_candidate
 from tilecast.sandbox.harness.judge.verify import Verifier
 from tilecast.sandbox.harness.wire import Message
@@ -107,6 +109,10 @@ class TimingDesk:
         facts = study.reference.describe(wanted)
         small = "failed" not in facts and facts["flops"] <= _CPU_LIMIT_FLOPS and facts["min_bytes"] <= _CPU_LIMIT_BYTES
         return wanted if small else checked[0]
+
+    def ceilings(self, device: torch.device) -> Message:
+        """What the device reaches, measured once and kept; see ``ceilings.measure``."""
+        return ceilings.load_or_measure(device, self.state_dir, device_key(device))
 
     def forget(self, study: Study) -> None:
         """Close what belongs to a study that is closed."""

@@ -1,0 +1,110 @@
+"""The judge's `bench` and `baselines`: verified and timed in one worker, with the fields that the host's models demand."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tilecast.sandbox.base import BaselineTimes
+from tilecast.sandbox.harness.judge.hangs import KnownHangs
+from tilecast.sandbox.harness.judge.study import study_problem
+from tilecast.sandbox.harness.judge.timing import baselines, ceilings
+from tilecast.sandbox.harness.judge.timing.finalist import sanitizer_summary
+from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
+from tilecast.sandbox.harness.judge.verify import Verifier
+from tilecast.sandbox.harness.judge.zygotes import Zygotes
+from tilecast.sandbox.schema import EvaluationStatus, Measurement
+
+HEAD = "import time\nimport torch\nimport torch.nn as nn\n"
+REFERENCE = HEAD + (
+    "WORKLOADS = {'small': {'n': 16}}\n"
+    "class Model(nn.Module):\n"
+    "    def __init__(self):\n        super().__init__()\n        self.weight = nn.Parameter(torch.randn(64))\n"
+    "    def forward(self, x):\n        time.sleep(0.002)\n        return x * self.weight\n"
+    "def get_inputs(n=64): return [torch.randn(n, 64)]\n"
+    "def get_init_inputs(): return []\n"
+)
+CANDIDATE = (
+    REFERENCE[: REFERENCE.index("def get_inputs")].replace("class Model", "class ModelNew").replace("0.002", "0.001")
+)
+
+
+def candidate(source: str) -> dict[str, Any]:
+    return {"name": "c", "source": source, "sha256": hashlib.sha256(source.encode()).hexdigest()}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TimingDesk, Verifier]]:
+    zygotes, cpu = Zygotes(), torch.device("cpu")
+    problem = candidate(REFERENCE) | {"name": "scale"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(ceilings.COPY_BYTES, "cpu", 8 << 20)
+        patch.setitem(ceilings.PRODUCT_SIDE, "cpu", 128)
+        patch.setattr(baselines, "available", lambda device: (["eager"], ["torch.compile was left out: a test"]))
+        study = study_problem(zygotes, problem, cpu, lambda text: None)
+        made = TimingDesk(tmp_path_factory.mktemp("state"))
+        yield made, Verifier(zygotes, study, cpu, KnownHangs(None))
+    made.close()
+    study.close()
+    zygotes.close()
+
+
+def bench(desk: tuple[TimingDesk, Verifier], source: str, **options: Any) -> Measurement:
+    given = {"timeout_s": 60.0, "max_seconds": 4.0, "baseline": "auto", **options}
+    return Measurement.model_validate(desk[0].bench(desk[1], candidate(source), given, lambda text: None))
+
+
+def test_a_passed_candidate_is_timed_profiled_and_confirmed(desk: tuple[TimingDesk, Verifier]) -> None:
+    result = bench(desk, CANDIDATE, profile=True, confirm=True)
+    assert result.status is EvaluationStatus.PASSED and result.verdict == "faster" and result.baseline == "eager"
+    assert result.speedup is not None and result.latency_ms is not None and result.samples
+    assert 1.2 < result.speedup.ratio < 2.1
+    assert result.details["workload"] == "full"
+    assert result.details["baselines_ms"].keys() == {"eager"}
+    assert result.details["profile"]["source"] == "compiler" and result.details["profile"]["why"]
+    confirmed = result.details["confirmed"]
+    assert confirmed["soaked_calls"] == 100 and "contradicts" not in confirmed
+    assert confirmed["sanitizer"]["ran"] is False and confirmed["calls_per_leg"] != result.details["calls_per_leg"]
+
+
+def test_a_wrong_candidate_carries_no_time(desk: tuple[TimingDesk, Verifier]) -> None:
+    result = bench(desk, CANDIDATE.replace("x * self.weight", "x * self.weight * 1.01"))
+    assert result.status is EvaluationStatus.INCORRECT_NUMERICAL
+    assert result.verdict is None and result.latency_ms is None and result.details == {}
+
+
+def test_a_candidate_that_stops_working_when_timed(desk: tuple[TimingDesk, Verifier]) -> None:
+    body = "self.n = getattr(self, 'n', 0) + 1\n        if self.n > 60 and len(x) == 64: return x.clone()\n        time.sleep(0.001)"
+    lazy = CANDIDATE.replace("time.sleep(0.001)", body)
+    result = bench(desk, lazy)
+    assert result.status is EvaluationStatus.INCORRECT_NUMERICAL and "timed call" in result.reason
+
+
+def test_kernels_under_the_interpreter_are_checked_but_not_timed(desk: tuple[TimingDesk, Verifier]) -> None:
+    result = bench(desk, CANDIDATE.replace("import time\n", "import time\nimport triton\n"))
+    assert result.status is EvaluationStatus.PASSED and result.verdict is None
+    assert "interpreter" in result.details["notes"][0]
+
+
+def test_baselines(desk: tuple[TimingDesk, Verifier]) -> None:
+    found = BaselineTimes.model_validate(desk[0].baselines(desk[1], {"baseline": "auto"}, lambda text: None))
+    assert found.fastest == "eager" and 1.9 < found.times_ms["eager"] < 8.0
+    assert any("left out" in note for note in found.notes)
+
+
+def test_ceilings_are_an_operation_of_their_own(desk: tuple[TimingDesk, Verifier]) -> None:
+    found = desk[0].ceilings(torch.device("cpu"))
+    assert found["bandwidth_gbs"] > 0
+    assert list(Path(desk[0].state_dir or "").glob("ceilings-*"))
+
+
+def test_sanitizer_reports() -> None:
+    text = "========= COMPUTE-SANITIZER\n========= Invalid __global__ read of size 4 bytes\n========= ERROR SUMMARY: 3 errors\n"
+    assert sanitizer_summary(text) == {"ran": True, "errors": 3, "first": ["Invalid __global__ read of size 4 bytes"]}
+    assert sanitizer_summary("========= ERROR SUMMARY: 0 errors\n")["errors"] == 0
+    assert sanitizer_summary("out of memory")["ran"] is False
