@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilecast.agent.budget import PerCandidate, Plan, plan
@@ -11,11 +11,13 @@ from tilecast.agent.devices import REPLAY, ChosenDevice, make_sandbox
 from tilecast.agent.record.store import RunLog
 from tilecast.agent.request import OptimizeRequest
 from tilecast.sandbox.base import Preflight
-from tilecast.sandbox.errors import UsageError
+from tilecast.sandbox.errors import EnvironmentFailure, UsageError
 from tilecast.sandbox.languages import language_named, language_of
+from tilecast.tools.model.settings import DEFAULT_OUTPUT_TOKENS
 from tilecast.tools.propose.factory import ChosenProposer, ProposerSources, make_proposer
 
 DEFAULT_LANGUAGE, CPU_LANGUAGE, PLAIN = "triton", "cpp", "torch"
+TIMED_ON_CPU = frozenset({CPU_LANGUAGE, PLAIN})
 TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS = 6_000, 6_000
 """Assumed for one proposal of a language model, for estimates only; what is spent is what the provider reports."""
 TYPICAL_ANSWER_S = 45.0
@@ -57,13 +59,15 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
             f"--max-usd {request.limits.usd:g}: the price of {chosen.settings.name} is unknown, so dollars cannot be "
             f'counted; set it in tilecast.toml under [models."{chosen.settings.name}".price], or use --max-tokens'
         )
+    language = _language(request, device)
+    _check_can_be_timed(language, device)
     paid = chosen.proposer.costs_money
     of_model = chosen.settings.in_flight if chosen.settings is not None else None
     return Parts(
         device=device,
         proposer=chosen,
         model=_spec(settings.model, chosen),
-        language=_language(request, device),
+        language=language,
         in_flight=(of_model or settings.in_flight) if paid else 1,
     )
 
@@ -79,8 +83,16 @@ def _language(request: OptimizeRequest, device: ChosenDevice) -> str:
     own = language_of(request.start.source) if request.start is not None else PLAIN
     if own not in (PLAIN, "unknown"):
         return own
-    on_cpu = device.spec == "cpu" and request.settings.target is None
-    return CPU_LANGUAGE if on_cpu else DEFAULT_LANGUAGE
+    return CPU_LANGUAGE if device.spec == "cpu" else DEFAULT_LANGUAGE
+
+
+def _check_can_be_timed(language: str, device: ChosenDevice) -> None:
+    """Said before anything is spent: on a CPU a GPU's kernels run in an interpreter, and such a time would mean nothing."""
+    if device.spec == "cpu" and language not in TIMED_ON_CPU:
+        raise EnvironmentFailure(
+            f"there is no GPU here to time {language} kernels on (this machine's CPU can only check them: tilecast verify); "
+            f"use a machine with a GPU, recorded measurements (--device replay:DIR), or --language {CPU_LANGUAGE}"
+        )
 
 
 def check_same_run(log: RunLog, request: OptimizeRequest, parts: Parts) -> None:
@@ -114,23 +126,34 @@ def plan_of(request: OptimizeRequest, parts: Parts) -> Plan:
     recorded = parts.device.spec.startswith(REPLAY)
     eval_minutes = 0.0 if recorded else estimate.seconds_per_eval / 60
     paid = parts.proposer.proposer.costs_money
-    tokens, usd, answer_minutes, basis = 0, 0.0, 0.0, f"evaluation time {estimate.basis}"
-    if paid:
-        tokens = TYPICAL_INPUT_TOKENS + TYPICAL_OUTPUT_TOKENS
-        price = parts.proposer.settings.price_known() if parts.proposer.settings else None
-        usd = None if price is None else price.usd(TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS)  # type: ignore[assignment]
-        answer_minutes = TYPICAL_ANSWER_S / 60 / parts.in_flight
-        basis += f"; answers assumed to take {tokens} tokens and {TYPICAL_ANSWER_S:.0f} s"
     cost = PerCandidate(
         gpu_seconds=estimate.seconds_per_eval,
-        tokens=tokens,
-        usd=usd,
-        minutes=max(eval_minutes, answer_minutes),
+        minutes=eval_minutes,
         setup_gpu_seconds=estimate.setup_seconds,
-        basis=basis,
+        basis=f"evaluation time {estimate.basis}",
     )
+    if paid:
+        cost = _with_answers(cost, parts)
     size = getattr(parts.proposer.proposer, "size", None)
     return plan(request.limits, cost, size if isinstance(size, int) and not paid else None)
+
+
+def _with_answers(cost: PerCandidate, parts: Parts) -> PerCandidate:
+    """The cost with a model's answers, of which as many tokens are set aside as an answer may take at most."""
+    settings = parts.proposer.settings
+    price = settings.price_known() if settings else None
+    most_output = (settings.max_tokens if settings else None) or DEFAULT_OUTPUT_TOKENS
+    tokens = TYPICAL_INPUT_TOKENS + min(TYPICAL_OUTPUT_TOKENS, most_output)
+    aside = TYPICAL_INPUT_TOKENS + most_output
+    return replace(
+        cost,
+        tokens=tokens,
+        usd=None if price is None else price.usd(TYPICAL_INPUT_TOKENS, tokens - TYPICAL_INPUT_TOKENS),
+        aside_tokens=aside,
+        aside_usd=None if price is None else price.usd(TYPICAL_INPUT_TOKENS, most_output),
+        minutes=max(cost.minutes, TYPICAL_ANSWER_S / 60 / parts.in_flight),
+        basis=f"{cost.basis}; an answer assumed to take {tokens} tokens and {TYPICAL_ANSWER_S:.0f} s, {aside} tokens set aside",
+    )
 
 
 def _spec(given: str | None, chosen: ChosenProposer) -> str:

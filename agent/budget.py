@@ -210,13 +210,18 @@ class Ledger:
 
 @dataclass(frozen=True)
 class PerCandidate:
-    """Expected cost of one candidate and of getting ready, and in words where the figures come from."""
+    """Expected cost of one candidate and of getting ready, and in words where the figures come from.
+
+    ``aside_tokens`` and ``aside_usd`` are what is set aside while one is asked for: at least that much must be left.
+    """
 
     gpu_seconds: float
     tokens: int = 0
     usd: float | None = 0.0
     minutes: float = 0.0
     setup_gpu_seconds: float = 0.0
+    aside_tokens: int = 0
+    aside_usd: float | None = 0.0
     basis: str = "assumed"
 
 
@@ -246,12 +251,17 @@ def plan(limits: Limits, cost: PerCandidate, at_most: int | None = None) -> Plan
         "usd": cost.usd or 0.0,
         "minutes": cost.minutes,
     }
+    held: Mapping[MeterName, float] = {
+        "gpu_seconds": cost.setup_gpu_seconds,
+        "tokens": max(0, cost.aside_tokens - cost.tokens),
+        "usd": max(0.0, (cost.aside_usd or 0.0) - (cost.usd or 0.0)),
+    }
     count, limited_by = (math.inf if at_most is None else float(at_most)), None
     for meter in METERS:
         limit = limits.of(meter)
         if limit is None or each[meter] <= 0:
             continue
-        free = limit - (cost.setup_gpu_seconds if meter == "gpu_seconds" else 0.0)
+        free = limit - held.get(meter, 0.0)
         fits = max(0, math.floor(free / each[meter] * (1 + _SLACK)))
         if fits < count:
             count, limited_by = fits, meter

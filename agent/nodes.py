@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tilecast.agent.budget import MeterName
 from tilecast.agent.evaluating import begin, finish, next_cost, on_device, sink, total_seconds
-from tilecast.agent.policy import ENVIRONMENT_ERRORS, Stop, choose, judge, resume_at, screen, stop_of
+from tilecast.agent.policy import Stop, choose, judge, machine_failure, resume_at, screen, stop_of
 from tilecast.agent.progress import Finished, Step
 from tilecast.agent.proposing import START_ORIGIN, received, top_up
 from tilecast.agent.record.events import Forecasted, Stopped, Verified
@@ -179,9 +179,9 @@ def _check_machine(services: Services, candidate: CandidateState) -> None:
         return
     if result.status is EvaluationStatus.INVALID_REFERENCE:
         raise ProblemError(f"{services.problem.path}: INVALID_REFERENCE: {result.reason}")
-    recent = [c.result for c in services.log.state.candidates.values() if c.result is not None][-ENVIRONMENT_ERRORS:]
-    if len(recent) == ENVIRONMENT_ERRORS and all(r.status is EvaluationStatus.ENVIRONMENT_ERROR for r in recent):
-        raise EnvironmentFailure(f"{ENVIRONMENT_ERRORS} evaluations in a row failed by the machine: {result.reason}")
+    failure = machine_failure(services.log.state)
+    if failure is not None:
+        raise EnvironmentFailure(failure)
 
 
 def _waiting(count: int) -> str:

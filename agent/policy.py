@@ -15,6 +15,9 @@ BARREN_LIMIT_FREE = 10_000
 ENVIRONMENT_ERRORS = 3
 """Evaluations in a row that the machine, not the candidate, may fail before the run is given up."""
 
+UNTIMED = 3
+"""Correct candidates that may go without a time, where none has one, before that counts as this machine's inability."""
+
 Phase = str
 """``propose``, ``forecast``, ``verify``, ``decide``: where a candidate stands."""
 
@@ -115,6 +118,18 @@ def choose(
     return _chosen(candidate, action, f"forecast to lose: {forecast.why}")
 
 
+def machine_failure(state: RunState) -> str | None:
+    """Why this machine cannot go on with the run, from what it answered so far; None if it can."""
+    results = [c.result for c in state.candidates.values() if c.result is not None and c.counted]
+    recent = results[-ENVIRONMENT_ERRORS:]
+    if len(recent) == ENVIRONMENT_ERRORS and all(r.status is EvaluationStatus.ENVIRONMENT_ERROR for r in recent):
+        return f"{ENVIRONMENT_ERRORS} evaluations in a row failed by the machine: {recent[-1].reason}"
+    passed = [r for r in results if r.status is EvaluationStatus.PASSED]
+    if len(passed) >= UNTIMED and all(r.latency_ms is None for r in passed):
+        return f"{len(passed)} candidates were correct and none could be timed here: {_rejection(passed[-1])}"
+    return None
+
+
 def judge(state: RunState, candidate: CandidateState) -> Judged:
     """Keep or drop a candidate whose way is at its end, and whether it is the best of the run."""
     result, chosen = candidate.result, candidate.chosen
@@ -146,7 +161,7 @@ def _rank(state: RunState, candidate: CandidateState, result: Measurement) -> Ju
 
 def _rejection(result: Measurement) -> str:
     if result.status is EvaluationStatus.PASSED:
-        return "correct, but it could not be timed"
+        return "; ".join(["correct, but not timed", *map(str, result.details.get("notes", []))])
     return f"{result.status}: {result.reason}" if result.reason else str(result.status)
 
 

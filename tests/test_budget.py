@@ -166,3 +166,9 @@ def test_a_plan_without_limits_has_no_end_unless_the_space_has() -> None:
 
 def test_a_plan_with_an_unknown_price_has_unknown_dollars() -> None:
     assert plan(Limits(evals=3), PerCandidate(gpu_seconds=1.0, usd=None)).expected.usd is None
+
+
+def test_a_plan_keeps_room_for_what_is_set_aside() -> None:
+    cost = PerCandidate(gpu_seconds=0.0, tokens=1_000, aside_tokens=5_000)
+    for limit, expected in [(4_999, 0), (5_000, 1), (6_999, 2), (7_000, 3)]:
+        assert plan(Limits(tokens=limit), cost).candidates == expected

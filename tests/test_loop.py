@@ -27,7 +27,7 @@ from tilecast.agent.progress import Finished, Progress, Said
 from tilecast.agent.record.store import RunLog
 from tilecast.sandbox.errors import EnvironmentFailure, ProblemError, UsageError
 from tilecast.sandbox.problem import load_problem
-from tilecast.sandbox.schema import EvaluationStatus, OptimizeResult, Verification
+from tilecast.sandbox.schema import EvaluationStatus, Measurement, OptimizeResult, Verification
 
 FASTEST = variant(256, 2)
 
@@ -237,6 +237,24 @@ def test_a_machine_that_fails_every_candidate_is_given_up() -> None:
     script = [variant(b, w) for b in (64, 128, 256) for w in (1, 2, 4)]
     with pytest.raises(EnvironmentFailure, match="3 evaluations in a row"):
         go(Scripted(script), Says(EvaluationStatus.ENVIRONMENT_ERROR))
+
+
+class Untimed(WatchedReplay):
+    """A machine that can check and not time."""
+
+    def benchmark(self, *args: Any) -> Measurement:
+        found = super().benchmark(*args)
+        return Measurement(
+            status=found.status, source_sha256=found.source_sha256, details={"notes": ["only an interpreter"]}
+        )
+
+
+def test_a_machine_that_can_time_nothing_is_given_up() -> None:
+    script = [variant(b, w) for b in (64, 128, 256) for w in (1, 2, 4)]
+    with pytest.raises(
+        EnvironmentFailure, match=r"3 candidates were correct and none could be timed here: .*interpreter"
+    ):
+        go(Scripted(script), Untimed())
 
 
 def test_an_invalid_reference_found_late_is_the_problems_fault() -> None:

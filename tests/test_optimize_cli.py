@@ -166,6 +166,7 @@ def test_dollars_are_refused_where_the_price_is_unknown(cli: Cli, monkeypatch: p
         ([*PLAIN, "--device", "ray:head"], 2, "ray is not part of this version yet"),
         ([*PLAIN, "--device", "bundle:x"], 2, "bundle is not part of this version yet"),
         ([*PLAIN, "--device", "tpu"], 2, "--device 'tpu' is not known"),
+        ([*PLAIN, "--device", "cpu", "--language", "triton"], 3, "no GPU here to time triton kernels"),
         ([*PLAIN, "--device", "cuda"], 3, "there is no such CUDA GPU on this machine"),
         ([*PLAIN, "--device", "cuda:x"], 2, "GPU's number"),
         ([*PLAIN, "--device", "replay:nowhere"], 2, "'nowhere' is not a folder"),
