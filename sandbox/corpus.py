@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.problem import Problem, load_problem
 from tilecast.sandbox.source import Candidate, canonical_key, load_candidate
 
 EAGER, EAGER_AGAIN, COMPILED = "__ref__", "__ref_end__", "__compile__"
-BASELINE_NAMES = {EAGER: "eager", COMPILED: "max-autotune"}
+BASELINE_NAMES = {EAGER: "eager", "__compile_default__": "compile", COMPILED: "max-autotune"}
 
 
 class KernelResources(BaseModel):
@@ -30,6 +31,18 @@ class KernelResources(BaseModel):
     shared: int | None = None
     warps: int | None = None
     stages: int | None = None
+
+
+class Paired(BaseModel):
+    """A comparison in one window: ratio above 1 is faster than the named baseline; times in milliseconds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    baseline: str
+    baseline_ms: float
+    ratio: float
+    low: float
+    high: float
+    samples: int | None = None
 
 
 class Row(BaseModel):
@@ -49,6 +62,8 @@ class Row(BaseModel):
     seconds: float | None = None
     """Device seconds that the evaluation took, where recorded."""
     error: str | None = None
+    paired: Paired | None = None
+    """Set where candidate and baseline were timed against each other."""
     kernels: list[KernelResources] = []
 
 

@@ -121,11 +121,7 @@ class ReplaySandbox:
             return Measurement(**common)
         name, base = self._baseline(record, problem, options, progress)
         assert base.ms is not None
-        interval = Interval(
-            ratio=base.ms / row.ms,
-            low=(base.p10 or base.ms) / (row.p90 or row.ms),
-            high=(base.p90 or base.ms) / (row.p10 or row.ms),
-        )
+        interval = _interval(row, base, name)
         facts, hardware = self._facts.get(problem.sha256), find_hardware(record.info.gpu)
         light = None
         if facts is not None and hardware is not None:
@@ -134,9 +130,9 @@ class ReplaySandbox:
             **common,
             verdict=verdict_of(interval, options.margin),
             speedup=interval,
-            latency_ms=LatencyPair(candidate=row.ms, baseline=base.ms),
+            latency_ms=LatencyPair(candidate=row.ms, baseline=_paired_with(row, name, base.ms)),
             baseline=name,
-            samples=CALLS_PER_EVALUATION,
+            samples=CALLS_PER_EVALUATION if row.paired is None else row.paired.samples,
             speed_of_light=light,
             details={"kernels": [kernel.model_dump() for kernel in row.kernels]} if row.kernels else {},
         )
@@ -169,6 +165,19 @@ class ReplaySandbox:
 
     def close(self) -> None:
         """Nothing to kill."""
+
+
+def _interval(row: Row, base: Row, name: str) -> Interval:
+    """The interval of the comparison in one window where there was one, else from the percentiles of both."""
+    if row.paired is not None and row.paired.baseline == name:
+        return Interval(ratio=row.paired.ratio, low=row.paired.low, high=row.paired.high)
+    assert base.ms is not None and row.ms is not None
+    low, high = (base.p10 or base.ms) / (row.p90 or row.ms), (base.p90 or base.ms) / (row.p10 or row.ms)
+    return Interval(ratio=base.ms / row.ms, low=low, high=high)
+
+
+def _paired_with(row: Row, name: str, base_ms: float) -> float:
+    return row.paired.baseline_ms if row.paired is not None and row.paired.baseline == name else base_ms
 
 
 def verdict_of(interval: Interval, margin: float) -> Verdict:
