@@ -55,7 +55,7 @@ class _Stream:
 
 
 class _Event:
-    """No time passes between events; code that measures itself reads zero."""
+    """Code that measures itself reads a millisecond, whatever it measured."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
     def record(self, stream: Any = None) -> None: ...
@@ -65,7 +65,7 @@ class _Event:
         return True
 
     def elapsed_time(self, other: Any) -> float:
-        return 0.0
+        return 1.0
 
 
 def _host(device: Any) -> Any:
