@@ -79,8 +79,12 @@ def test_a_wrong_candidate_carries_no_time(desk: tuple[TimingDesk, Verifier]) ->
 
 
 def test_a_candidate_that_stops_working_when_timed(desk: tuple[TimingDesk, Verifier]) -> None:
-    body = "self.n = getattr(self, 'n', 0) + 1\n        if self.n > 60 and len(x) == 64: return x.clone()\n        time.sleep(0.001)"
-    lazy = CANDIDATE.replace("time.sleep(0.001)", body)
+    lines = (
+        "self.n = getattr(self, 'n', 0) + 1",
+        "if self.n > 60 and len(x) == 64: return x.clone()",
+        "time.sleep(0.001)",
+    )
+    lazy = CANDIDATE.replace("time.sleep(0.001)", "\n        ".join(lines))
     result = bench(desk, lazy)
     assert result.status is EvaluationStatus.INCORRECT_NUMERICAL and "timed call" in result.reason
 
