@@ -120,7 +120,8 @@ def measured_examples(name: str, reference: str, gpu: str, variants: Sequence[Va
     if hardware is None or traced is None:
         return None
     floor, key = problem_floor(traced, hardware).ms, problem_key(reference)
-    examples, names = [], ()
+    examples: list[Example] = []
+    names: tuple[str, ...] = ()
     for variant in variants:
         plain, informed = _both(variant, traced, hardware)
         names = plain.names

@@ -65,7 +65,13 @@ def describe(
     figures: Mapping[str, KernelFigures] | None = None,
 ) -> Described:
     """Features of one candidate; ``figures`` are compile-time facts by kernel name (tier 2), or None (tier 1)."""
-    floor = problem_floor(problem, hardware)
+    return describe_launches(trace, problem_floor(problem, hardware), hardware, figures)
+
+
+def describe_launches(
+    trace: Trace, floor: Floor, hardware: Hardware, figures: Mapping[str, KernelFigures] | None = None
+) -> Described:
+    """Features of launches and operations against a floor."""
     known = figures or {}
     total, host, bound = Times(), Times(), 0.0
     best: tuple[float, LaunchTrace | None, Placement | None, KernelFigures] = (-1.0, None, None, KernelFigures())
@@ -105,13 +111,17 @@ def _totals(trace: Trace, total: Times, host: Times, bound: float, floor: Floor)
     merged.add(host)
     return {
         "t_bound": ratio(bound),
-        "t_dram": ratio(merged.dram), "t_cache": ratio(total.cache), "t_tensor": ratio(merged.tensor), "t_scalar": ratio(merged.scalar),
+        "t_dram": ratio(merged.dram), "t_cache": ratio(total.cache), "t_tensor": ratio(merged.tensor),
+        "t_scalar": ratio(merged.scalar),
         "t_special": ratio(total.special), "t_integer": ratio(total.integer), "t_latency": ratio(total.latency),
         "t_in_flight": ratio(total.in_flight), "t_spill": ratio(total.spill),
         "t_launch": ratio(merged.launch), "t_host": ratio(host.dram + host.tensor + host.scalar),
-        "is_triton": float("triton" in languages), "is_cutile": float("cutile" in languages), "is_torch": float(not languages),
-        "launches": float(len(trace.launches)), "ops": _log(1 + len(kinds)), "library_ops": float(kinds.count("library")),
-        "fused_ops": float(kinds.count("fused")), "native_ops": float(kinds.count("native")), "scan_ops": float(kinds.count("scan")),
+        "is_triton": float("triton" in languages), "is_cutile": float("cutile" in languages),
+        "is_torch": float(not languages),
+        "launches": float(len(trace.launches)), "ops": _log(1 + len(kinds)),
+        "library_ops": float(kinds.count("library")),
+        "fused_ops": float(kinds.count("fused")), "native_ops": float(kinds.count("native")),
+        "scan_ops": float(kinds.count("scan")),
         "strided_ops": float(sum(op.strided for op in trace.ops)),
         "host_share": (host.dram + host.tensor + host.launch) / max(bound, EPSILON_MS),
     }  # fmt: skip
@@ -132,26 +142,38 @@ def _launch(
     m, n, k = work.dot_shape or (0, 0, 0)
     in_flight = bytes_in_flight(launch, place, hardware)
     row |= {
-        "programs_per_sm": _log(launch.programs / hardware.sms), "waves": _log(place.waves), "utilisation": place.utilisation,
-        "warps": _log(place.warps), "stages": float(place.stages), "blocks_per_sm": _log(place.fit.blocks), "occupancy": place.fit.fraction,
-        "tile_per_thread": _log(work.largest_float_elements / threads, 0.1), "tile_bytes": _log(work.largest_tile_bytes, 1),
-        "load_per_thread": _log(work.widest_load_bytes / threads, 0.1), "work_per_program": _log(work.load_bytes + work.store_bytes, 1),
-        "vector_bytes": work.vector_weighted / max(work.load_bytes, 1), "wasted": work.lanes_wasted / max(work.lanes_loaded, 1),
-        "load_waste": _log(work.load_sectors / max(work.load_bytes, 1), 1), "store_waste": _log(work.store_sectors / max(work.store_bytes, 1), 1),
+        "programs_per_sm": _log(launch.programs / hardware.sms), "waves": _log(place.waves),
+        "utilisation": place.utilisation,
+        "warps": _log(place.warps), "stages": float(place.stages), "blocks_per_sm": _log(place.fit.blocks),
+        "occupancy": place.fit.fraction,
+        "tile_per_thread": _log(work.largest_float_elements / threads, 0.1),
+        "tile_bytes": _log(work.largest_tile_bytes, 1),
+        "load_per_thread": _log(work.widest_load_bytes / threads, 0.1),
+        "work_per_program": _log(work.load_bytes + work.store_bytes, 1),
+        "vector_bytes": work.vector_weighted / max(work.load_bytes, 1),
+        "wasted": work.lanes_wasted / max(work.lanes_loaded, 1),
+        "load_waste": _log(work.load_sectors / max(work.load_bytes, 1), 1),
+        "store_waste": _log(work.store_sectors / max(work.store_bytes, 1), 1),
         "dot_m": _log(m, 1), "dot_n": _log(n, 1), "dot_k": _log(k, 1), "dot_area": _log(m * n / threads, 1),
         "dot_narrow": _log(min(m, n) if m else 0, 1), "intensity": _log(work.dot_flops / max(work.load_bytes, 1), 0.1),
-        "loop_trips": _log(inner.trips if inner else 1), "loop_depth": float(max((lo.depth for lo in work.loops), default=-1) + 1),
+        "loop_trips": _log(inner.trips if inner else 1),
+        "loop_depth": float(max((lo.depth for lo in work.loops), default=-1) + 1),
         "loop_bytes": _log(inner.load_bytes if inner else 0, 1), "loops": float(len(work.loops)),
-        "loop_stages": float(max((lo.stages or 0 for lo in work.loops), default=0)), "specialised": float(any(lo.specialised for lo in work.loops)),
-        "in_flight": _log(in_flight, 1), "reductions": _log(1 + work.reductions), "reduced_per_byte": _log(work.reduced / max(work.load_bytes, 1), 1e-3),
-        "shuffled": _log(work.shuffles / max(work.load_bytes, 1), 1e-3), "scans": _log(work.scans / max(work.load_bytes, 1), 1e-3),
+        "loop_stages": float(max((lo.stages or 0 for lo in work.loops), default=0)),
+        "specialised": float(any(lo.specialised for lo in work.loops)),
+        "in_flight": _log(in_flight, 1), "reductions": _log(1 + work.reductions),
+        "reduced_per_byte": _log(work.reduced / max(work.load_bytes, 1), 1e-3),
+        "shuffled": _log(work.shuffles / max(work.load_bytes, 1), 1e-3),
+        "scans": _log(work.scans / max(work.load_bytes, 1), 1e-3),
         "atomics": _log(work.atomics * launch.programs, 1), "gathered": work.gathered_bytes / max(work.load_bytes, 1),
         "bulk": work.bulk_bytes / max(work.load_bytes + work.store_bytes, 1), "imbalance": launch.imbalance,
         "loads_per_program": _log(1 + work.loads), "stores_per_program": _log(1 + work.stores),
         "odd_arguments": float(sum(isinstance(a, int) and a > 1 and a % 16 != 0 for a in launch.arguments)),
         "evict_first": float(any("evict_first" in h for h in work.hints)), "cache_hints": float(len(work.hints)),
-        "max_registers": float(launch.options.get("maxnreg") or NAN), "ctas": float(launch.options.get("num_ctas") or 1),
-        "occupancy_hint": float(launch.options.get("occupancy") or NAN), "autotuned": float("autotuned" in launch.options),
+        "max_registers": float(launch.options.get("maxnreg") or NAN),
+        "ctas": float(launch.options.get("num_ctas") or 1),
+        "occupancy_hint": float(launch.options.get("occupancy") or NAN),
+        "autotuned": float("autotuned" in launch.options),
         "registers": float(own.registers) if own.registers is not None else NAN,
         "spills": _log(1 + own.spills) if own.spills is not None else NAN,
         "shared_bytes": _log(1 + own.shared_bytes) if own.shared_bytes is not None else NAN,
@@ -168,9 +190,14 @@ def _launch(
 
 
 _LAUNCH_NAMES = (
-    "programs_per_sm", "waves", "utilisation", "warps", "stages", "blocks_per_sm", "occupancy", "tile_per_thread", "tile_bytes",
-    "load_per_thread", "work_per_program", "vector_bytes", "wasted", "load_waste", "store_waste", "dot_m", "dot_n", "dot_k", "dot_area",
-    "dot_narrow", "intensity", "loop_trips", "loop_depth", "loop_bytes", "loops", "loop_stages", "specialised", "in_flight", "reductions",
-    "reduced_per_byte", "shuffled", "scans", "atomics", "gathered", "bulk", "imbalance", "loads_per_program", "stores_per_program",
-    "odd_arguments", "evict_first", "cache_hints", "max_registers", "ctas", "occupancy_hint", "autotuned", "registers", "spills", "shared_bytes",
+    "programs_per_sm", "waves", "utilisation", "warps", "stages", "blocks_per_sm", "occupancy", "tile_per_thread",
+    "tile_bytes",
+    "load_per_thread", "work_per_program", "vector_bytes", "wasted", "load_waste", "store_waste", "dot_m", "dot_n",
+    "dot_k", "dot_area",
+    "dot_narrow", "intensity", "loop_trips", "loop_depth", "loop_bytes", "loops", "loop_stages", "specialised",
+    "in_flight", "reductions",
+    "reduced_per_byte", "shuffled", "scans", "atomics", "gathered", "bulk", "imbalance", "loads_per_program",
+    "stores_per_program",
+    "odd_arguments", "evict_first", "cache_hints", "max_registers", "ctas", "occupancy_hint", "autotuned",
+    "registers", "spills", "shared_bytes",
 )  # fmt: skip

@@ -131,9 +131,8 @@ def device_lines(hardware: Hardware) -> list[str]:
 def known_lines(context: ForecastContext, most: int = 6) -> list[str]:
     """The incumbent and the latest measurements, by their CONFIG only where they share a source with nothing shown."""
     lines = [] if context.incumbent_ms is None else [f"Best kernel so far: {context.incumbent_ms:.4g} ms"]
-    for item in [t for t in context.tried if t.latency_ms is not None][-most:]:
-        lines.append(f"Measured before: {item.latency_ms:.4g} ms with CONFIG {item.candidate.config}")
-    return lines
+    measured = [t for t in context.tried if t.latency_ms is not None][-most:]
+    return lines + [f"Measured before: {t.latency_ms:.4g} ms with CONFIG {t.candidate.config}" for t in measured]
 
 
 def _evidence(candidate: Candidate, context: ForecastContext) -> list[str]:

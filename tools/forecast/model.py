@@ -35,6 +35,8 @@ class Correlation:
     family: float
     similar: float
     noise: float
+    power: float = 4.0
+    """Exponent of the leaf overlap: the larger, the closer two candidates must be to speak for one another."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Model:
     def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
         """All fields but the names, for one archive."""
         c = self.correlation
-        numbers = np.array([self.scale, c.problem, c.family, c.similar, c.noise, self.novelty_limit])
+        numbers = np.array([self.scale, c.problem, c.family, c.similar, c.noise, c.power, self.novelty_limit])
         found: dict[str, npt.NDArray[Any]] = {
             f"{prefix}numbers": numbers,
             f"{prefix}shape": np.array(self.shape),
@@ -166,7 +168,7 @@ def _load(path: Path) -> Weights:
 
 
 def _model(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, names: tuple[str, ...]) -> Model:
-    scale, problem, family, similar, noise, limit = (float(v) for v in arrays[f"{prefix}numbers"])
+    scale, problem, family, similar, noise, power, limit = (float(v) for v in arrays[f"{prefix}numbers"])
     shape = tuple(float(v) for v in arrays[f"{prefix}shape"])
     if len(shape) != len(LEVELS):
         raise ValueError(f"{len(shape)} quantiles where {len(LEVELS)} belong")
@@ -179,7 +181,7 @@ def _model(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, names: tuple[str
         **trees,
         shape=shape,
         scale=scale,
-        correlation=Correlation(problem, family, similar, noise),
+        correlation=Correlation(problem, family, similar, noise, power),
         low=np.asarray(arrays[f"{prefix}low"], dtype=np.float64),
         high=np.asarray(arrays[f"{prefix}high"], dtype=np.float64),
         novelty_limit=limit,

@@ -75,7 +75,8 @@ def adaptive_order(
 ) -> list[int]:
     """Measure one at a time and learn from each. ``measure`` gives ln(ms / floor), or None if the candidate fails."""
     count = len(beliefs.centre)
-    left, order = np.ones(count, dtype=bool), []
+    left = np.ones(count, dtype=bool)
+    order: list[int] = []
     seen: list[int] = []
     residuals: list[float] = []
     best = np.inf

@@ -11,8 +11,8 @@ from dataclasses import dataclass, fields
 
 from tilecast.sandbox.hardware import Hardware
 from tilecast.tools.forecast.resources import Fit, KernelFigures, fit
+from tilecast.tools.forecast.trace.host_op import HostOp
 from tilecast.tools.forecast.trace.program import LaunchTrace
-from tilecast.tools.forecast.trace.torch_ops import HostOp
 
 L2_OVER_DRAM = 2.2
 """Bandwidth of the L2 cache over that of memory (about 5.5 to 7 TB/s on Hopper; Luo et al. 2024, arXiv 2402.13499)."""
@@ -100,7 +100,7 @@ def _number(value: object, default: int) -> int:
 
 
 def bytes_in_flight(launch: LaunchTrace, place: Placement, hardware: Hardware) -> float:
-    """Bytes on their way to one multiprocessor at a time: what an iteration loads, for the stages ahead, of the resident programs."""
+    """Bytes on their way to one multiprocessor: what an iteration loads, for the stages ahead, of the resident programs."""
     work = launch.work
     inner = max(work.loops, key=lambda loop: loop.trips * loop.load_bytes, default=None)
     stages = inner.stages if inner is not None and inner.stages else place.stages if work.dots else 2

@@ -23,7 +23,7 @@ OUTLIER = 3.0
 
 def covariance(similarity: Floats, same_family: npt.NDArray[np.bool_], shares: Correlation) -> Floats:
     """Covariance of standardised residuals between two sets of candidates, without noise: (n, m)."""
-    result: Floats = shares.problem + shares.family * same_family + shares.similar * similarity
+    result: Floats = shares.problem + shares.family * same_family + shares.similar * similarity**shares.power
     return result
 
 

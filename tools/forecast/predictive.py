@@ -6,6 +6,7 @@ that the model had not seen (split conformal, Lei et al. 2018), so that tails ar
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ class Predictive:
         base = math.log(baseline_ms)
         slower_than = [1 - self.cdf(base - math.log(edge)) for edge in bins.EDGES]
         cumulative = [0.0, *slower_than, 1.0]
-        return normalised([b - a for a, b in zip(cumulative, cumulative[1:], strict=False)])
+        return normalised([b - a for a, b in itertools.pairwise(cumulative)])
 
     def expected_gain(self, incumbent_ms: float) -> float:
         """Expected log-improvement over an incumbent, ``E[max(0, ln incumbent - ln ms)]``, by the quantile table."""

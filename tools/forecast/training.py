@@ -25,20 +25,27 @@ Mask = npt.NDArray[np.bool_]
 Say = Callable[[str], None]
 
 MONOTONE = frozenset(
-    {"t_bound", "t_dram", "t_cache", "t_tensor", "t_scalar", "t_special", "t_latency", "t_in_flight", "t_spill", "t_host", "t_launch",
+    {"t_bound", "t_dram", "t_cache", "t_tensor", "t_scalar", "t_special", "t_latency", "t_in_flight", "t_spill",
+    "t_host", "t_launch",
      "load_waste", "store_waste", "spills", "wasted", "imbalance", "strided_ops", "atomics"}
 )  # fmt: skip
 """More of these cannot make a kernel faster, all else equal: the trees are held to it."""
 
-CENTRE = {"n_estimators": 150, "learning_rate": 0.06, "num_leaves": 14, "min_child_samples": 25, "colsample_bytree": 0.4,
+CENTRE = {"n_estimators": 150, "learning_rate": 0.06, "num_leaves": 14, "min_child_samples": 25,
+"colsample_bytree": 0.4,
           "subsample": 0.7, "subsample_freq": 1, "reg_lambda": 5.0, "objective": "huber", "alpha": 1.0}  # fmt: skip
 SPREAD = {"n_estimators": 60, "learning_rate": 0.06, "num_leaves": 6, "min_child_samples": 60, "colsample_bytree": 0.4,
           "subsample": 0.7, "subsample_freq": 1, "reg_lambda": 20.0, "objective": "regression"}  # fmt: skip
 VALID = {"n_estimators": 40, "learning_rate": 0.06, "num_leaves": 4, "min_child_samples": 60, "colsample_bytree": 0.4,
          "subsample": 0.7, "subsample_freq": 1, "reg_lambda": 20.0, "objective": "binary"}  # fmt: skip
-SEEDS = 2
+SEEDS = 3
 SMALLEST_RESIDUAL = 0.02
 """Residuals below this many natural-log units say nothing about the spread (measurement noise is about as large)."""
+
+POWERS = (1.0, 2.0, 4.0, 8.0, 16.0)
+SHARES = ((0.02, 0.05, 0.1, 0.2), (0.05, 0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7))
+LEAST_NOISE = 0.04
+"""Grid of the residual's shares (problem, family, similar); what is left is noise."""
 
 MEAN_LOG_ABS_NORMAL = -0.635
 """Mean of ln|z| for a standard normal: turns a mean log-residual into the log of a standard deviation."""
@@ -187,7 +194,7 @@ def _filled(values: Floats, fill: float) -> Floats:
 def fit_correlation(
     table: Table, rows: Mask, standard: Floats, centres: dict[frozenset[int], Trees], excluded: frozenset[int]
 ) -> Correlation:
-    """Shares of variance by the largest summed marginal likelihood over the problems, on a coarse grid of the simplex."""
+    """Shares of variance by the largest summed marginal likelihood over the problems: the exponent first, then a grid."""
     full = np.full(len(table.target), np.nan)
     full[rows] = standard
     blocks = []
@@ -199,14 +206,18 @@ def fit_correlation(
         similar = (leaves[:, None, :] == leaves[None, :, :]).mean(axis=2)
         family = table.family[own]
         blocks.append((similar, family[:, None] == family[None, :], full[own]))
-    grid = [g for g in itertools.product((0.05, 0.1, 0.2, 0.3, 0.4, 0.6), repeat=3) if sum(g) <= 0.96]
 
-    def total(shares: tuple[float, float, float]) -> float:
-        candidate = Correlation(*shares, noise=1 - sum(shares))
-        return sum(log_likelihood(*block, candidate) for block in blocks)
+    def total(shares: Correlation) -> float:
+        return sum(log_likelihood(*block, shares) for block in blocks)
 
-    best = max(grid, key=total) if blocks else (0.2, 0.3, 0.3)
-    return Correlation(*best, noise=1 - sum(best))
+    start = [Correlation(0.1, 0.2, 0.5, 0.2, power) for power in POWERS]
+    power = max(start, key=total).power if blocks else start[0].power
+    found = [
+        Correlation(*shares, noise=1 - sum(shares), power=power)
+        for shares in itertools.product(*SHARES)
+        if sum(shares) <= 1 - LEAST_NOISE
+    ]
+    return max(found, key=total) if blocks else start[0]
 
 
 def fit(problems: Sequence[ProblemExamples], say: Say = lambda _: None, folds: bool = True) -> Weights:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tilecast.tools.forecast.trace.tiles import REDUCTIONS, SCANS, KernelEvaluator, dtype_name, shape_of
+from tilecast.tools.forecast.trace.arithmetic import REDUCTIONS, SCANS
+from tilecast.tools.forecast.trace.tiles import KernelEvaluator, dtype_name, shape_of
 from tilecast.tools.forecast.trace.values import (
     ITEM_BYTES,
     UNKNOWN,

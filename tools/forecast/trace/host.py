@@ -3,64 +3,28 @@
 from __future__ import annotations
 
 import ast
-import math
-from dataclasses import dataclass, field
 from typing import Any
 
-from tilecast.tools.forecast.trace import torch_ops
-from tilecast.tools.forecast.trace.evaluator import Evaluator
-from tilecast.tools.forecast.trace.torch_ops import HostOp
+from tilecast.tools.forecast.trace.launching import Config, LaunchingEvaluator
+from tilecast.tools.forecast.trace.layers import fuse, layer, layer_call
+from tilecast.tools.forecast.trace.making import MAKERS
+from tilecast.tools.forecast.trace.torch_ops import apply
 from tilecast.tools.forecast.trace.values import (
     ITEM_BYTES,
     UNKNOWN,
     Bound,
     Class,
-    Descriptor,
     Function,
     Instance,
     Ref,
     Tensor,
     Unknown,
-    dtype_of,
 )
+from tilecast.tools.forecast.trace.views import take_index, transposed
 
 
-@dataclass
-class Launch:
-    """One kernel launch as the host makes it."""
-
-    language: str
-    kernel: Function
-    grid: tuple[int, ...]
-    args: list[Any]
-    kwargs: dict[str, Any]
-    options: dict[str, Any] = field(default_factory=dict)
-    """``num_warps``, ``num_stages``, ``maxnreg``, ``occupancy``, …"""
-
-
-@dataclass
-class Config:
-    """A ``triton.Config``."""
-
-    values: dict[str, Any]
-
-
-LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg", "launch_cooperative_grid")
-MAX_EVENTS = 512
-
-
-class HostEvaluator(Evaluator):
+class HostEvaluator(LaunchingEvaluator):
     """Walks module level, constructors and ``forward``; collects launches and torch operations in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[Launch | HostOp] = []
-        self.unknown_calls = 0
-
-    def emit(self, event: Launch | HostOp) -> None:
-        """Record an event, up to a limit."""
-        if len(self.events) < MAX_EVENTS:
-            self.events.append(event)
 
     # Attributes and subscripts.
     def get_attribute(self, value: Any, name: str) -> Any:
@@ -75,13 +39,15 @@ class HostEvaluator(Evaluator):
     def tensor_attribute(self, value: Tensor, name: str) -> Any:
         """Plain facts of a tensor, or a method."""
         facts: dict[str, Any] = {
-            "shape": value.shape, "dtype": Ref(f"torch.{value.dtype}"), "device": Ref("torch.device.cuda"), "ndim": len(value.shape),
-            "is_cuda": True, "requires_grad": False, "itemsize": ITEM_BYTES[value.dtype], "data": value, "is_sparse": False,
+            "shape": value.shape, "dtype": Ref(f"torch.{value.dtype}"), "device": Ref("torch.device.cuda"),
+            "ndim": len(value.shape),
+            "is_cuda": True, "requires_grad": False, "itemsize": ITEM_BYTES[value.dtype], "data": value,
+            "is_sparse": False,
         }  # fmt: skip
         if name in facts:
             return facts[name]
         if name in ("T", "mT"):
-            return torch_ops.transposed(value)
+            return transposed(value)
         return Bound(value, name)
 
     def instance_attribute(self, value: Instance, name: str) -> Any:
@@ -127,7 +93,7 @@ class HostEvaluator(Evaluator):
         if isinstance(value, Function) and value.kernel == "triton":
             return Bound(value, "launch", index)
         if isinstance(value, Tensor):
-            taken, op = torch_ops.index(value, index)
+            taken, op = take_index(value, index)
             if op is not None:
                 self.emit(op)
             return taken
@@ -168,7 +134,7 @@ class HostEvaluator(Evaluator):
         outer, self.events = self.events, []
         result = self.invoke(target, args, kwargs)
         inner, self.events = self.events, outer
-        for event in torch_ops.fuse(inner, args, result):
+        for event in fuse(inner, args, result):
             self.emit(event)
         return result
 
@@ -194,7 +160,7 @@ class HostEvaluator(Evaluator):
             for layer in target.attributes.get("items", []):
                 value = self.call_value(layer, [value], {})
             return value
-        return self.torch_call(*torch_ops.layer_call(target, args))
+        return self.torch_call(*layer_call(target, args))
 
     def call_bound(self, target: Bound, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A method or a launcher."""
@@ -222,33 +188,6 @@ class HostEvaluator(Evaluator):
             self.unknown_calls += 1
         return UNKNOWN
 
-    def kernel_method(self, kernel: Function, target: Bound, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """``kernel[grid](…)``, ``kernel.run``, ``kernel.replace_hints``."""
-        if target.name == "launch":
-            self.launch_triton(kernel, target.extra, args, kwargs)
-            return None
-        if target.name in ("replace_hints", "with_hints"):
-            return Function(kernel.node, kernel.scope, kernel.decorators, {**kernel.hints, **kwargs})
-        if target.name in ("run", "warmup"):
-            self.launch_triton(kernel, kwargs.pop("grid", (1,)), args, kwargs)
-        return kernel
-
-    def launch_triton(self, kernel: Function, grid: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Work out grid and options of a Triton launch; an autotuned kernel takes its middle configuration."""
-        configs = [c for c in kernel.hints.get("configs") or [] if isinstance(c, Config)]
-        chosen = configs[len(configs) // 2].values if configs else {}
-        merged = {**chosen, **kwargs}
-        if isinstance(grid, Function):
-            meta = {k: v for k, v in self.bind(kernel, args, merged).items() if k != "__globals__"}
-            grid = self.invoke(grid, [meta], {})
-        sizes = grid if isinstance(grid, tuple | list) else (grid,)
-        shape = tuple(n if isinstance(n, int) and n > 0 else 1 for n in sizes)
-        options = {k: merged.pop(k) for k in LAUNCH_OPTIONS if k in merged}
-        options["known_grid"] = all(isinstance(n, int) for n in sizes)
-        self.emit(
-            Launch("triton", kernel, shape, args, merged, options | ({"autotuned": len(configs)} if configs else {}))
-        )
-
     def call_library(self, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A function of torch, triton or cuTile by dotted name."""
         name = path.rsplit(".", 1)[-1]
@@ -266,7 +205,7 @@ class HostEvaluator(Evaluator):
         if path == "torch.compile":
             return self.compiled(args)
         if path.startswith("torch.nn.") and not path.startswith("torch.nn.functional") and name[:1].isupper():
-            return torch_ops.layer(name, args, kwargs)
+            return layer(name, args, kwargs)
         if name == "get_device_properties":
             return Instance("properties", {"multi_processor_count": 132, "warp_size": 32})
         if path == "builtins.super":
@@ -274,63 +213,16 @@ class HostEvaluator(Evaluator):
         if path.startswith(("torch.", "builtins.")):
             return (
                 self.torch_call(name, args, kwargs)
-                if any(isinstance(a, Tensor) for a in _flat(args)) or name in torch_ops.MAKERS
+                if any(isinstance(a, Tensor) for a in _flat(args)) or name in MAKERS
                 else UNKNOWN
             )
         if path.startswith("functools."):
             return args[0] if args else UNKNOWN
         return UNKNOWN
 
-    def compiled(self, args: list[Any]) -> Any:
-        """``torch.compile(f)`` as a call."""
-        if args and isinstance(args[0], Function):
-            return Function(args[0].node, args[0].scope, (*args[0].decorators, "torch.compile"), args[0].hints)
-        if args and isinstance(args[0], Bound) and isinstance(args[0].extra, Function):
-            inner = args[0].extra
-            return Bound(
-                args[0].target, args[0].name, Function(inner.node, inner.scope, (*inner.decorators, "torch.compile"))
-            )
-        return args[0] if args else Ref("torch.compile")
-
-    def launch_cutile(self, args: list[Any]) -> None:
-        """``ct.launch(stream, grid, kernel, arguments)``."""
-        grid, kernel, given = args[1], args[2], args[3]
-        if not isinstance(kernel, Function):
-            self.unknown_calls += 1
-            return
-        sizes = grid if isinstance(grid, tuple | list) else (grid,)
-        shape = tuple(n if isinstance(n, int) and n > 0 else 1 for n in sizes)
-        options = {**kernel.hints, "known_grid": all(isinstance(n, int) for n in sizes)}
-        self.emit(Launch("cutile", kernel, shape, list(given) if isinstance(given, tuple | list) else [], {}, options))
-
-    def host_descriptor(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """``TensorDescriptor(base, shape, strides, block)`` or ``.from_tensor(tensor, block)``."""
-        base = args[0] if args else kwargs.get("base", kwargs.get("tensor"))
-        if not isinstance(base, Tensor):
-            return UNKNOWN
-        block = kwargs.get(
-            "block_shape",
-            args[1 if name == "from_tensor" else 3] if len(args) > (1 if name == "from_tensor" else 3) else None,
-        )
-        shape, strides = (
-            (base.shape, base.strides)
-            if name == "from_tensor"
-            else (
-                kwargs.get("shape", args[1] if len(args) > 1 else base.shape),
-                kwargs.get("strides", args[2] if len(args) > 2 else base.strides),
-            )
-        )
-        parts = [
-            p if isinstance(p, tuple | list) and all(isinstance(n, int) for n in p) else None
-            for p in (shape, strides, block)
-        ]
-        if any(p is None for p in parts):
-            return UNKNOWN
-        return Descriptor(base, 0, *(tuple(p) for p in parts if p is not None))
-
     def torch_call(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A torch operation on abstract tensors; what it costs is recorded."""
-        result, ops = torch_ops.apply(name, args, kwargs)
+        result, ops = apply(name, args, kwargs)
         for op in ops:
             self.emit(op)
         return result
@@ -338,18 +230,3 @@ class HostEvaluator(Evaluator):
 
 def _flat(args: list[Any]) -> list[Any]:
     return [x for a in args for x in (a if isinstance(a, list | tuple) else [a])]
-
-
-def dtype_argument(value: Any) -> str | None:
-    """A dtype handed over as an argument."""
-    return dtype_of(value.path) if isinstance(value, Ref) else None
-
-
-def total_bytes(tensors: list[Tensor]) -> int:
-    """Bytes of distinct storages."""
-    return sum({t.storage: t.nbytes for t in tensors}.values())
-
-
-def numel(shape: tuple[int, ...]) -> int:
-    """Elements of a shape."""
-    return math.prod(shape)

@@ -10,10 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 from tilecast.tools.forecast.trace.cutile_kernel import CutileEvaluator
-from tilecast.tools.forecast.trace.evaluator import FunctionReturn, Limit, LoopBreak, LoopContinue
-from tilecast.tools.forecast.trace.host import HostEvaluator, Launch
+from tilecast.tools.forecast.trace.expressions import FunctionReturn, Limit, LoopBreak, LoopContinue
+from tilecast.tools.forecast.trace.host import HostEvaluator
+from tilecast.tools.forecast.trace.host_op import HostOp
+from tilecast.tools.forecast.trace.launching import Launch
 from tilecast.tools.forecast.trace.tiles import KernelEvaluator
-from tilecast.tools.forecast.trace.torch_ops import HostOp
 from tilecast.tools.forecast.trace.triton_kernel import TritonEvaluator, argument
 from tilecast.tools.forecast.trace.values import UNKNOWN, Class, Function, Instance, Tensor
 from tilecast.tools.forecast.trace.work import Work
@@ -266,6 +267,13 @@ def _mean(works: list[Work]) -> Work:
         keys = {k for w in works for k in getattr(w, table)}
         setattr(result, table, {k: sum(getattr(w, table).get(k, 0.0) for w in works) / len(works) for k in keys})
     return result
+
+
+def walk_launch(
+    language: str, kernel: Function, grid: tuple[int, ...], kwargs: Mapping[str, Any], options: Mapping[str, Any]
+) -> LaunchTrace:
+    """Work of one launch with given arguments by name."""
+    return _walk(Launch(language, kernel, grid, [], dict(kwargs), {**options, "known_grid": True}))
 
 
 def kernels_of(source: str) -> list[Function]:
