@@ -122,7 +122,7 @@ def test_tensor_cores_and_flops(collector: EvidenceCollector) -> None:
         (
             parts.ADD.replace("tl.load(a + at, mask=at < n)", "tl.lead(a + at)"),
             "COMPILE_ERROR",
-            "has no attribute 'lead'",
+            "add: line 13: `tl.store",
         ),
         (parts.ADD.replace("tl.arange(0, BLOCK)", "tl.arange(0, 100)"), "COMPILE_ERROR", "power of 2"),
         (parts.ADD.replace("+ tl.arange(0, BLOCK)", "+ CONFIG['BLOCK']"), "COMPILE_ERROR", "global variable"),

@@ -16,14 +16,12 @@ from tilecast.sandbox.harness.evidence import cutile_capture, extension_capture,
 from tilecast.sandbox.harness.evidence.advice import advise
 from tilecast.sandbox.harness.evidence.cuda_face import CudaFace
 from tilecast.sandbox.harness.evidence.launches import LaunchLog, worst
-from tilecast.sandbox.harness.evidence.loading import call_with, load_text, where
+from tilecast.sandbox.harness.evidence.loading import CANDIDATE_MODULE, REFERENCE_MODULE, call_with, load_text, where
 from tilecast.sandbox.harness.evidence.recording import OpRecorder, tensor_bytes
 from tilecast.sandbox.harness.evidence.triton_capture import TritonCapture
 from tilecast.sandbox.harness.evidence.virtual import VirtualDevice, forget_storages
 
 _SECOND_CALL_LIMIT_S = 2.0
-CANDIDATE_MODULE = "candidate"
-REFERENCE_MODULE = "reference"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+CANDIDATE_MODULE = "candidate"
+REFERENCE_MODULE = "reference"
+
+
+def line_in_candidate(function_source: str, line: int) -> int:
+    """Line of the candidate's file for a line of one of its functions; the same line if the function is not found in it."""
+    module = sys.modules.get(CANDIDATE_MODULE)
+    if module is None or not module.__file__:
+        return line
+    text = Path(module.__file__).read_text(encoding="utf-8")
+    at = text.find(function_source.rstrip())
+    return text[:at].count("\n") + line if at >= 0 else line
+
 
 def load_text(source: str, name: str, folder: Path) -> ModuleType:
     """Execute ``source`` as module ``name`` from ``folder/name.py``.

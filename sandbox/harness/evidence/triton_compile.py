@@ -14,6 +14,7 @@ from typing import Any
 
 from tilecast.sandbox.harness.evidence import amdgcn, cubin, isolate, occupancy, sass
 from tilecast.sandbox.harness.evidence.failures import explain
+from tilecast.sandbox.harness.evidence.loading import line_in_candidate
 
 _SPILL = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _LOCAL_WORD_BYTES = 4
@@ -70,6 +71,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     text = ""
     if isinstance(source, str) and isinstance(line, int) and 0 < line <= len(source.splitlines()):
         text = source.splitlines()[line - 1].strip()
+        line = line_in_candidate(source, line)
     return {"type": type(error).__name__, "message": message[:4000], "line": line, "text": text, "source": source}
 
 
