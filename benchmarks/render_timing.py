@@ -47,10 +47,10 @@ def simulation(document: Document) -> str:
             ]
         )
     head = ["case", "faster", "slower", "same", "undecided", "interval missed", "samples", "seconds (p90)"]
+    runs, budget = next(iter(document["cases"].values()))["runs"], document["plan"]["max_seconds"]
     text = (
-        f"Simulated device, {next(iter(document['cases'].values()))['runs']} comparisons a case, budget "
-        f"{document['plan']['max_seconds']:g} s (`benchmarks/timing_simulation.py`): 1 % noise a call unless named; all but the quiet "
-        "cases with 3 % drift a second and a fifth of the calls 1.5 to 3 times as long. "
+        f"Simulated device, {runs} comparisons a case, budget {budget:g} s (`benchmarks/timing_simulation.py`): 1 % noise a "
+        "call unless named; all but the quiet cases with 3 % drift a second and a fifth of the calls 1.5 to 3 times as long. "
     )
     return f"{text}{origin(document)}\n\n{table(head, rows)}"
 
@@ -99,7 +99,10 @@ def throughput(document: Document) -> str:
         ["a fresh process a candidate, 5 + 100 runs", f"{document['plain_a_minute']}", "the same"],
     ]
     head = ["harness", "candidates a minute", "with the problem's set-up"]
-    text = f"{document['candidates']} recorded Triton kernels under 1 ms, {document['passed']} passed, {document['times']} times as many. "
+    text = (
+        f"{document['candidates']} recorded Triton kernels under 1 ms, {document['passed']} passed, "
+        f"{document['times']} times as many. "
+    )
     return f"{text}{origin(document)}\n\n{table(head, rows)}"
 
 
