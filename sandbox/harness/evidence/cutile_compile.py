@@ -37,6 +37,21 @@ def compile_isolated(
     return outcome
 
 
+def remember_compiler() -> None:
+    """Ask the compiler once for its versions, so that processes forked from this one need not.
+
+    Raises:
+        ImportError: if cuTile is not installed.
+    """
+    from cuda.tile import _compile
+
+    # Anything may be missing from these private names: then each compilation asks for itself.
+    with contextlib.suppress(AttributeError, OSError):
+        _compile._get_compiler_version_string()
+        version = _compile._get_max_supported_bytecode_version(tempfile.gettempdir())
+        _compile._get_max_supported_bytecode_version = lambda *_, **__: version
+
+
 def prepare() -> None:
     """What every compilation needs and children would each find again: folders, and the bytecode version of the compiler."""
     from cuda.tile import _compile

@@ -7,6 +7,8 @@ import importlib
 import os
 import tempfile
 
+from tilecast.sandbox.harness.evidence import cutile_compile
+
 
 def warm() -> None:
     """Find the compilers' versions, compile an empty kernel, touch the operators' shape functions; children inherit it all."""
@@ -17,7 +19,7 @@ def warm() -> None:
     with tempfile.TemporaryDirectory(prefix="evidence-warm-") as folder, _triton_cache(folder):
         _compile_empty()
     with contextlib.suppress(ImportError):
-        import cuda.tile  # noqa: F401
+        cutile_compile.remember_compiler()
 
 
 def _touch_operators() -> None:
