@@ -36,6 +36,9 @@ class LocalSandbox:
     Every call takes the device's lock, a file in ``state_dir``, so that runs of several processes take turns.
     """
 
+    benchmark_verifies = True
+    """A benchmark is a whole verification first, in the same worker: asking for one before would pay for it twice."""
+
     def __init__(
         self, kind: str, *, index: int | None = None, require_sandbox: bool = False, state_dir: Path | None = None
     ) -> None:

@@ -74,7 +74,8 @@ def bind(source: str, target: str, *, writable: bool = False) -> None:
 
 def enter_root(root: str) -> None:
     """Make ``root`` the root of this process (first in a new pid namespace), with a new /proc, read-only."""
-    syscalls.mount("proc", f"{root}/proc", "proc", _PLAIN | syscalls.MS_NOEXEC)
+    # Read-only: user id 0 may write to /proc/sys without any capability, and some workers keep it.
+    syscalls.mount("proc", f"{root}/proc", "proc", _PLAIN | syscalls.MS_NOEXEC | syscalls.MS_RDONLY)
     os.chdir(root)
     syscalls.pivot_root(".", ".")
     syscalls.umount(".")

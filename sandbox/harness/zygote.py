@@ -20,11 +20,12 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
-from tilecast.sandbox.harness import isolation, syscalls
+from tilecast.sandbox.harness import isolation, process_tree, syscalls
 from tilecast.sandbox.harness.wire import Channel, WireClosed, WireError
 
 SETUP_FAILED = 97
 """Exit status of a child whose isolation could not be set up."""
+_WATCH_S = 0.2
 _PRELOADED = (
     "numpy",
     "torch",
@@ -72,6 +73,8 @@ class _Child:
     pid: int
     pidfd: int
     scratch: str | None
+    most_processes: int = 0
+    """Watch it: more descendants than this and it is killed. 0 where the kernel sees to that."""
 
 
 @dataclass
@@ -86,7 +89,11 @@ class _Server:
         try:
             while True:
                 waiting: list[Any] = [self.control, *self.children]
-                ready = select.select(waiting, [], [])[0]
+                watched = [child for child in self.children.values() if child.most_processes]
+                ready = select.select(waiting, [], [], _WATCH_S if watched else None)[0]
+                for child in watched:
+                    if len(process_tree.descendants(child.pid)) > child.most_processes:
+                        self._kill(child)
                 for item in ready:
                     if isinstance(item, int):
                         self._reap(self.children[item])
@@ -108,6 +115,10 @@ class _Server:
                 for child in self.children.values():
                     if child.number == message["id"]:
                         self._kill(child)
+            elif message["op"] == "locked":
+                for child in self.children.values():
+                    if child.number == message["id"]:
+                        child.most_processes = 0
         finally:
             for fd in fds:
                 os.close(fd)
@@ -133,6 +144,8 @@ class _Server:
         if pid == 0:
             _become_worker(self, message, fds, scratch)
         child = _Child(int(message["id"]), pid, os.pidfd_open(pid), scratch)
+        if os.getuid() == 0 and (message["enclosure"]["cuda"] or self.abilities.namespaces == "user"):
+            child.most_processes = int(message["limits"]["processes"])  # the kernel sets root no such limit
         self.children[child.pidfd] = child
         self.control.send({"spawned": child.number, "pid": pid})
 

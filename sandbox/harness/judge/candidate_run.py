@@ -20,14 +20,12 @@ from tilecast.sandbox.harness.judge.pace import Pace
 from tilecast.sandbox.harness.judge.purity import check_purity
 from tilecast.sandbox.harness.judge.script import Call, Segment
 from tilecast.sandbox.harness.judge.session import Session
-from tilecast.sandbox.harness.judge.study import Progress
+from tilecast.sandbox.harness.judge.study import Progress, free_bytes
 from tilecast.sandbox.harness.wire import Message
 
 if TYPE_CHECKING:
     from tilecast.sandbox.harness.judge.verify import Verifier
 
-_SMALL_BYTES = 1 << 26
-"""Outputs up to this size are kept for further candidates, and checked in every way."""
 _MOST_CONFIGURATIONS = 64
 _FINDINGS = {
     "unsupported": ("ENVIRONMENT_ERROR", "a kernel met something that this machine cannot run: "),
@@ -144,7 +142,7 @@ class CandidateRun:
 
     def _warm_calls(self, case: WorkloadCase) -> list[Call]:
         store = self.study.store.warm
-        if case.name not in store or case.largest_bytes > _SMALL_BYTES:
+        if case.name not in store or not case.is_small:
             store[case.name] = self.study.makers[case.name].warm_calls()
         return store[case.name]
 
@@ -156,7 +154,7 @@ class CandidateRun:
             return
         count = min(count, _MOST_CONFIGURATIONS)
         cases = [case for case in self.study.cases if self.pace.affords(count, case)]
-        cases = cases or [min(self.study.cases, key=lambda case: case.largest_bytes)]
+        cases = cases or [min(self.study.cases, key=lambda case: case.call_bytes)]
         for index in range(count):
             self.progress(f"autotune configuration {index + 1} of {count}")
             session.request({"op": "force", "index": index}, "choice of a configuration")
@@ -197,7 +195,7 @@ class CandidateRun:
         assert self.checker is not None
         store = self.study.store.repeats
         for number, case in enumerate(self.study.cases):
-            if case.largest_bytes > _SMALL_BYTES:
+            if not case.is_small:
                 continue
             if case.name not in store:
                 store[case.name] = self.study.makers[case.name].repeat_calls(popular=number == 0)
@@ -219,7 +217,7 @@ class CandidateRun:
             kept = self.study.store.take(case.name, rng)
             jobs += [(case, segment) for segment in kept]
             lacking = wanted - sum(len(segment.calls) for segment in kept)
-            if self.pace.affords(14, case) and not any(segment.is_burst for segment in kept):
+            if self.pace.affords(14, case) and self._fits(case, 14) and not any(segment.is_burst for segment in kept):
                 burst = self.study.makers[case.name].burst()
                 jobs.append((case, burst))
                 lacking -= len(burst)
@@ -237,7 +235,7 @@ class CandidateRun:
         drawn = self.study.makers[case.name].segment(steps)
         segment = next(drawn)
         assert isinstance(segment, Segment)
-        keeps = case.largest_bytes <= _SMALL_BYTES
+        keeps = case.is_small
 
         def calls() -> Iterator[Call]:
             for item in drawn:
@@ -257,8 +255,9 @@ class CandidateRun:
         if segment.state:
             session.set_parameters(segment.state, inplace=self.checker.calls % 2 == 0)
         group: list[Call] = []
+        bursts = not case.contract.written_state and not case.contract.consumes_rng and self._fits(case, 14)
         for call in calls:
-            if call.step.burst and not case.contract.written_state and not case.contract.consumes_rng:
+            if call.step.burst and bursts:
                 group.append(call)
                 continue
             self._burst(case, group)
@@ -267,6 +266,10 @@ class CandidateRun:
             self.pace.note(result.judge_ms / 1e3)
         self._burst(case, group)
         self.checker.finish(case)
+
+    def _fits(self, case: WorkloadCase, calls: int) -> bool:
+        """Whether so many calls may lie in memory at once, here and in the worker."""
+        return case.is_small or calls * case.call_bytes * 3 <= free_bytes(self.owner.device) // 2
 
     def _burst(self, case: WorkloadCase, group: list[Call]) -> None:
         assert self.checker is not None

@@ -21,6 +21,7 @@ from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
 
 _TRIES_PER_OPERAND = 4
 _LAYOUT_LIMIT_BYTES = 1 << 28
+_SMALL_BYTES = 1 << 26
 Layouts = list[TensorSpec | None]
 FamilyChoice = tuple[str, int | None]
 """A family, and the only operand it applies to (None: all of them)."""
@@ -39,6 +40,7 @@ class WorkloadCase:
     domain: str
     contract: Contract = field(default_factory=Contract)
     overlaps: tuple[bool, ...] = ()
+    input_bytes: int = 0
     specs: list[TensorSpec] = field(default_factory=list)
     families: list[FamilyChoice] = field(default_factory=list)
     layouts: list[changes.LayoutKind] = field(default_factory=list)
@@ -59,9 +61,14 @@ class WorkloadCase:
         return {name: TensorSpec.dense(tuple(self.state[name].shape), self.state[name].dtype) for name in names}
 
     @property
-    def largest_bytes(self) -> int:
-        """Of outputs, as an estimate of how much one answer takes."""
-        return sum(spec.extent for spec in self.specs)
+    def call_bytes(self) -> int:
+        """What one call with its answer takes in the judge: inputs, and outputs with their float64 truth and bounds."""
+        return self.input_bytes + 6 * sum(spec.extent for spec in self.specs)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether calls are kept for further candidates and checked in every way."""
+        return self.call_bytes <= _SMALL_BYTES
 
 
 def generator(device: torch.device) -> Generator:
@@ -116,6 +123,7 @@ class CaseBuilder:
         if not native.outputs:
             raise ProblemRefused("INVALID_REFERENCE", f"workload {case.name!r}: the reference returns no tensor")
         case.specs, case.overlaps = native.specs, native.overlaps
+        case.input_bytes = sum(item.numel() * item.element_size() for item in tensors_in(inputs))
         case.contract.include(native.effects)
         start = time.perf_counter()
         answer = self.answer(case, inputs, native, seed)
@@ -162,7 +170,7 @@ class CaseBuilder:
         return families.draw(name, case.profiles, self.inputs(case), self.generator, only)
 
     def _choose_layouts(self, case: WorkloadCase, inputs: list[Any]) -> None:
-        if sum(TensorSpec.of(item).extent for item in tensors_in(inputs)) > _LAYOUT_LIMIT_BYTES:
+        if case.input_bytes > _LAYOUT_LIMIT_BYTES:
             case.layouts = ["contiguous"]
             return
         for kind in changes.layout_kinds(case.domain):

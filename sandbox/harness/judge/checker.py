@@ -109,6 +109,7 @@ class Checker:
             return old
         if old is not None:
             self._forget_aliases(case, old)
+            self._look_now(case, old)
             self.session.memory.discard(old)
         self._reused[case.name] = self.session.prepare(call.inputs, case.specs, reuse_objects=True)
         return self._reused[case.name]
@@ -139,7 +140,8 @@ class Checker:
         if compared.error is not None:
             self.worst[case.name] = max(self.worst.get(case.name) or 0.0, compared.error)
         if call.step.content not in ("nan", "inf"):
-            self._remembered.setdefault(case.name, deque(maxlen=_REMEMBERED)).append(call)
+            most = _REMEMBERED if case.is_small else 1
+            self._remembered.setdefault(case.name, deque(maxlen=most)).append(call)
 
     def _check_structure(self, case: WorkloadCase, result: CallResult, where: str) -> None:
         device = self.session.options.device.type
@@ -229,16 +231,32 @@ class Checker:
         self._pending = [item for item in self._pending if item.due > self.calls]
         for item in due:
             self._compare_again(case, item)
+            self._release(case, item.prepared)
+
+    def _look_now(self, case: WorkloadCase, prepared: Prepared) -> None:
+        """Second looks that need this memory come before it is given back."""
+        due = [item for item in self._pending if item.prepared is prepared]
+        self._pending = [item for item in self._pending if item.prepared is not prepared]
+        for item in due:
+            self._compare_again(case, item)
+
+    def _release(self, case: WorkloadCase, prepared: Prepared) -> None:
+        """Give memory back that no later call refills: new objects will come to lie where others did."""
+        if prepared is not self._reused.get(case.name) and all(item.prepared is not prepared for item in self._pending):
+            self.session.memory.discard(prepared)
 
     def _finish_pending(self, case: WorkloadCase) -> None:
-        for item in self._pending:
+        pending, self._pending = self._pending, []
+        for item in pending:
             self._compare_again(case, item)
-        self._pending.clear()
+            self._release(case, item.prepared)
 
     def finish(self, case: WorkloadCase) -> None:
         """Before leaving a workload: look at what is left, drop what is kept."""
         self._finish_pending(case)
-        self._reused.pop(case.name, None)
+        old = self._reused.pop(case.name, None)
+        if old is not None:
+            self.session.memory.discard(old)
         self.session.forget()
 
     def _compare_again(self, case: WorkloadCase, item: _Pending) -> None:

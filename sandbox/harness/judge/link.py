@@ -165,6 +165,8 @@ class WorkerLink:
     def lock(self) -> bool:
         """End of compilation: from now on the worker may start no process. False where the platform has no such rule."""
         self.locked = self.request({"op": "lock"}, "lock").get("locked") is True
+        if self.locked:
+            self._worker.locked()
         return self.locked
 
     def child_processes(self) -> list[str]:

@@ -27,6 +27,7 @@ _COPIES = 16
 _CPU_FLOPS = 4e9
 """More than this a call and a CPU check on ``full`` would take minutes: the inputs are cut instead."""
 _CUT_ROWS = 48
+_CPU = torch.device("cpu")
 
 
 @dataclass
@@ -86,7 +87,7 @@ def _build(builder: CaseBuilder, name: str, device: torch.device, notes: list[st
     if "failed" in facts or not _too_large(facts):
         return builder.build(name)
     needed = _data_bytes(facts)
-    if needed * 2 > _free_bytes():
+    if needed * 2 > free_bytes(_CPU):
         reason = (
             f"workload `full` needs about {needed >> 20} MiB for one set of inputs and outputs; add a small workload"
         )
@@ -101,14 +102,14 @@ def _build(builder: CaseBuilder, name: str, device: torch.device, notes: list[st
             f"`full` is too large for this CPU: checked with the first axis of input {batched} cut to {_CUT_ROWS}"
         )
         return case
-    if needed * _COPIES > _free_bytes():
+    if needed * _COPIES > free_bytes(_CPU):
         reason = f"workload `full` needs about {needed * _COPIES >> 20} MiB to be checked; add a small workload"
         raise ProblemRefused("OUT_OF_MEMORY", reason)
     return builder.build(name)
 
 
 def _too_large(facts: Message) -> bool:
-    return float(facts["flops"]) > _CPU_FLOPS or _data_bytes(facts) * _COPIES > _free_bytes() // 2
+    return float(facts["flops"]) > _CPU_FLOPS or _data_bytes(facts) * _COPIES > free_bytes(_CPU) // 2
 
 
 def _data_bytes(facts: Message) -> int:
@@ -125,7 +126,14 @@ def _data_bytes(facts: Message) -> int:
     return total
 
 
-def _free_bytes() -> int:
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free on a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    with open("/proc/meminfo", encoding="ascii") as file:
+        for line in file:
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 

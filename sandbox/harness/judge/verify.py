@@ -52,7 +52,7 @@ class Verifier:
 
     def session(self, options: Message, source: str, cache: str | None) -> Session:
         """A fresh worker for a candidate of this problem."""
-        shared = sum(case.largest_bytes for case in self.study.cases) * 16
+        shared = sum(case.call_bytes for case in self.study.cases) * 8
         return Session.open(
             self.zygotes,
             SessionOptions(

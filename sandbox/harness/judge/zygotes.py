@@ -34,7 +34,8 @@ _LOG_BYTES = 2000
 def clean_environment(*, interpret: bool) -> dict[str, str]:
     """What a fork server may know of its surroundings: where programs and libraries are, nothing else."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    kept.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    # Compilers that came with Python's packages (ninja) lie beside it.
+    kept["PATH"] = os.path.dirname(sys.executable) + ":" + kept.get("PATH", "/usr/local/bin:/usr/bin:/bin")
     kept.update(LANG="C.UTF-8", HOME="/tmp", PYTHONDONTWRITEBYTECODE="1", OMP_WAIT_POLICY="PASSIVE", USER="worker")
     kept.update(TORCHINDUCTOR_COMPILE_THREADS="1", PYTHONHASHSEED="0", TOKENIZERS_PARALLELISM="false")
     if interpret:
@@ -117,6 +118,10 @@ class WorkerProcess:
         """Process ids below the worker's outermost one, itself left out."""
         return process_tree.descendants(self.pid)
 
+    def locked(self) -> None:
+        """It can start no process any more: nobody needs to count them."""
+        self._server.control.send({"op": "locked", "id": self.number}, timeout_s=5.0)
+
     def kill(self) -> None:
         """End the worker and all it started; returns when they are gone."""
         if self._closed:
@@ -180,7 +185,7 @@ class _Server:
         }
         try:
             self.control.send(message, [theirs.fileno(), status_write, log])
-            reply = self._next_of("spawned", self._next, 30.0)
+            reply = self.next_of("spawned", self._next, 30.0)
         finally:
             theirs.close()
             os.close(status_write)
@@ -194,11 +199,12 @@ class _Server:
             process_tree.kill_descendants(worker.pid)
         try:
             self.control.send({"op": "kill", "id": worker.number}, timeout_s=5.0)
-            self._next_of("ended", worker.number, 10.0)
+            self.next_of("ended", worker.number, 10.0)
         except WireError:
             self.stop()
 
-    def _next_of(self, kind: str, number: int, timeout_s: float) -> dict[str, Any]:
+    def next_of(self, kind: str, number: object, timeout_s: float) -> dict[str, Any]:
+        """The next message of a kind about a worker; ends of others are noted on the way."""
         end = time.monotonic() + timeout_s
         while True:
             if kind == "ended" and number in self._ended:
@@ -250,7 +256,7 @@ class Zygotes:
         server.wait_ready()
         try:
             server.control.send({"op": "warm"})
-            server.control.receive(_START_TIMEOUT_S)
+            server.next_of("warmed", True, _START_TIMEOUT_S)
         except WireError as error:
             server.stop()
             raise EnvironmentBroken(f"the fork server died while warming up: {error}") from error

@@ -22,6 +22,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as nn_module
 
+_LIBRARY_VARIABLES = ("_TORCHINDUCTOR_",)
+"""Set by torch itself when something is first compiled."""
 _BUILD_VARIABLES = (
     "TORCH_CUDA_ARCH_LIST",
     "CUDA_HOME",
@@ -34,7 +36,6 @@ _BUILD_VARIABLES = (
     "PATH",
     "TRITON_",
     "TORCHINDUCTOR_",
-    "_TORCHINDUCTOR_",
     "TORCH_EXTENSIONS_DIR",
     "CUDA_TILE_",
     "CUTE_",
@@ -123,6 +124,8 @@ class CallState:
             if later.settings[name] != value
         ]
         for name in sorted(set(self.environment) | set(later.environment)):
+            if name.startswith(_LIBRARY_VARIABLES):
+                continue
             before, after = self.environment.get(name), later.environment.get(name)
             if before != after and not (importing and name.startswith(_BUILD_VARIABLES)):
                 found.append(Finding("environment", f"variable {name} was {before!r}, is now {after!r}"))

@@ -43,7 +43,10 @@ def _fill_cached_blocks(byte: int, device: torch.device) -> None:
         if free - sum(block.numel() for block in taken) < size:
             size //= 2
             continue
-        block = torch.empty(size, dtype=torch.uint8, device=device)
+        try:
+            block = torch.empty(size, dtype=torch.uint8, device=device)
+        except torch.OutOfMemoryError:
+            return
         _FILL(block, byte)
         taken.append(block)
         if torch.cuda.memory_reserved(device) > reserved:

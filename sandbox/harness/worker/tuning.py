@@ -15,6 +15,7 @@ class TuningHandlers:
     def __init__(self, *, interpret: bool) -> None:
         self._interpret = interpret
         self._original: dict[int, list[Any]] = {}
+        self._tuned: dict[int, dict[Any, Any]] = {}
 
     def handlers(self) -> dict[str, Any]:
         """By operation name."""
@@ -38,8 +39,11 @@ class TuningHandlers:
             return {}
         for tuner in _tuners():
             configs = self._configs(tuner)
+            tuned = self._tuned.setdefault(id(tuner), dict(tuner.cache))
             tuner.configs = configs if index is None else [configs[int(index) % len(configs)]]
             tuner.cache.clear()
+            if index is None:  # what tuning had chosen before: it need not be done again
+                tuner.cache.update(tuned)
         return {}
 
     def _configs(self, tuner: Any) -> list[Any]:
