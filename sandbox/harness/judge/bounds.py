@@ -14,6 +14,8 @@ OWN_ERROR_ELEMENT, OWN_ERROR_ROW, OWN_ERROR_CAP = 10.0, 4.0, 3.0
 SENSITIVITY, LEAST_TERMS, MOST_TERMS_SENSITIVITY = 4.0, 16, 16384
 INPUT_ROUNDING_ELEMENT, INPUT_ROUNDING_ROW = 4.0, 1.0
 SEQUENTIAL, SYSTEMATIC, BIASED_TERMS, MOST_TERMS_SEQUENTIAL = 2.0, 0.5, 256, 16384
+SCALE_ROUNDINGS, SCALE_MOST, SCALE_NOISE, _COARSE = 1.25, 2.0**-8, 4.0, 2.0**-11
+"""Of a common factor: roundings, the largest that counts, deviations of its estimate; from this roundoff on."""
 _FEW, _SAMPLE = 64, 4096
 """Below this many elements the reference's own error may vanish by luck: a typical rounding is assumed at least."""
 _TYPICAL_ROUNDING = 0.4
@@ -34,6 +36,8 @@ class Allowed:
     """Bound of the relative L2 error of the output."""
     own_error: float
     """Relative L2 error of the reference itself."""
+    scale: float = math.inf
+    """Bound of the factor that fits the answer to the truth, less one: rounding has no direction."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +156,22 @@ def allowed_errors(
     per_row = (OWN_ERROR_ELEMENT * error + (summing + INPUT_ROUNDING_ELEMENT * coarse) * effect) / root + floor
     row_l2 = (storage + sequential) * size + OWN_ERROR_ROW * error
     row_l2 = row_l2 + (summing + INPUT_ROUNDING_ROW * coarse) * effect + floor * root
-    return Allowed(per_row.unsqueeze(1), 2 * storage + sequential, row_l2, 0.0, own_relative)
+    scale = _scale_bound(truth, storage, own_relative + coarse * _ratio(effect, size))
+    return Allowed(per_row.unsqueeze(1), 2 * storage + sequential, row_l2, 0.0, own_relative, scale)
+
+
+def _scale_bound(truth: Tensor, storage: float, noise: float) -> float:
+    """A common factor of one per cent hides in the bounds of coarse types; over many elements it shows.
+
+    One rounding of something that all elements share, and the deviation of the fit: the relative error of an element
+    over the square root of how many count, (sum t^2)^2 / sum t^4.
+    """
+    squares = truth.square()
+    total = float(squares.sum())
+    if storage < _COARSE or total <= 0:
+        return math.inf
+    share = math.sqrt(float(squares.square_().sum())) / total
+    return SCALE_ROUNDINGS * min(storage, SCALE_MOST) + SCALE_NOISE * noise * share
 
 
 def _row_norm(values: Tensor) -> Tensor:

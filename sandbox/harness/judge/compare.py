@@ -149,7 +149,7 @@ class _Tally:
 
     def __init__(self, want: OutputAnswer, allowed: Allowed) -> None:
         self.want, self.allowed = want, allowed
-        self.square_error = self.square_truth = 0.0
+        self.square_error = self.square_truth = self.along = 0.0
         self.element = (0.0, 0, 0.0)
         self.row = (0.0, 0, 0.0)
         self.worst_got = 0.0
@@ -170,7 +170,9 @@ class _Tally:
             return reason
         if keep is not None:
             values, truth = values.where(keep, 0.0), truth.where(keep, 0.0)
-        error = (values - truth).abs_()
+        error = values - truth
+        self.along += float((error * truth).sum())
+        error = error.abs_()
         limit = truth.abs().mul_(self.allowed.per_size).add_(self.allowed.per_row[start:stop])
         self.square_error += float(error.square().sum())
         self.square_truth += float(truth.square().sum())
@@ -222,10 +224,14 @@ class _Tally:
     def verdict(self) -> Comparison:
         relative, cap = self.relative_error, self.allowed.cap
         cap_ratio = _cap_ratio(relative, cap, self.square_truth)
-        ratio = max(self.element[0], self.row[0], cap_ratio)
+        ratio = max(self.element[0], self.row[0], cap_ratio, self._scale_ratio())
         if ratio <= 1.0:
             return Comparison("PASSED", "", relative if self.square_truth > 0 else 0.0, ratio)
         return Comparison("INCORRECT_NUMERICAL", self._reason(relative, cap_ratio), relative, ratio)
+
+    def _scale_ratio(self) -> float:
+        """How far all elements are off by one factor, in units of what is allowed."""
+        return abs(self.along / self.square_truth) / self.allowed.scale if self.square_truth > 0 else 0.0
 
     def _reason(self, relative: float, cap_ratio: float) -> str:
         ratio, flat, limit = self.element
