@@ -47,6 +47,16 @@ def test_triton_kernel(name: str) -> None:
     assert results("triton_checks.py", "repaired")[name] == ""
 
 
+@pytest.mark.parametrize("name", names_in("triton_features.py"))
+def test_triton_operation(name: str) -> None:
+    assert results("triton_features.py")[name] == ""
+
+
+@pytest.mark.parametrize("name", names_in("triton_idioms.py"))
+def test_triton_host_code(name: str) -> None:
+    assert results("triton_idioms.py")[name] == ""
+
+
 @pytest.mark.parametrize("name", names_in("cutile_checks.py"))
 def test_cutile_kernel(name: str) -> None:
     assert results("cutile_checks.py")[name] == ""

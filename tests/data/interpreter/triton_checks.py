@@ -425,8 +425,10 @@ def block_pointers_on_bf16():
     x, y = torch.randn(7, 13).bfloat16(), torch.zeros(13, 7, dtype=torch.bfloat16)
     try:
         through_block_pointers[(1,)](x, y, 7, 13, B=8)
-    except NotImplementedError:
-        return  # removed in Triton 3.9
+    except Exception as error:
+        if "removed" not in str(error):
+            raise
+        return  # Triton 3.9 has none
     same(y, x.T + 1)
 
 

@@ -189,6 +189,8 @@ class Launch:
                 self.scheduler.run_all()
         except (OutOfBounds, Unsupported):
             raise
+        except NotImplementedError as error:
+            raise Unsupported(f"this in Triton {triton.__version__} ({error})") from error
         except Exception as error:
             error.add_note(f"in {self.where()}")
             raise
