@@ -20,7 +20,7 @@ from tilecast.agent.knowledge import Knowledge, Told
 from tilecast.agent.policy import BARREN_LIMIT_FREE, BARREN_LIMIT_PAID, Rules
 from tilecast.agent.pool import ProposalPool
 from tilecast.agent.preparing import prepare
-from tilecast.agent.progress import Began, Ended, Listener, Said
+from tilecast.agent.progress import Began, Ended, Listener, Said, Step
 from tilecast.agent.record.events import EvaluationLost, Failed, SessionOpened
 from tilecast.agent.record.journal import RunJournal
 from tilecast.agent.record.store import Record, RunLog, sqlite_url
@@ -212,7 +212,7 @@ class Engine:
             rules=Rules(request.target_speedup, request.patience, BARREN_LIMIT_PAID if paid else BARREN_LIMIT_FREE),
             seed=log.header.seed,
             listeners=self._listeners,
-            device_turn=lambda: device_turn(device),
+            device_turn=lambda: device_turn(device, self._say_step),
             evidence=self._evidence(device),
             interrupt_model=None if model is None else model.interrupt,
         )
@@ -224,6 +224,10 @@ class Engine:
             return None
         self._collector = EvidenceCollector(self.request.home / "cache" / "evidence")
         return evidence_provider(self._collector, self.request, target)
+
+    def _say_step(self, text: str) -> None:
+        for listener in self._listeners:
+            listener(Step(text))
 
     def _wind_up(self, services: Services) -> None:
         """Cancel what is in flight; what was reserved and never settled is charged as lost."""

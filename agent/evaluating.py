@@ -13,7 +13,7 @@ from tilecast.agent.progress import Step
 from tilecast.agent.record.events import EvaluationDone, EvaluationLost, EvaluationStarted
 from tilecast.agent.record.fold import CandidateState
 from tilecast.agent.state import Services
-from tilecast.sandbox.base import EvaluationOptions, ProgressSink
+from tilecast.sandbox.base import EvaluationOptions, ProgressSink, Sandbox
 from tilecast.sandbox.errors import EnvironmentFailure
 from tilecast.sandbox.schema import EvaluationStatus, Measurement, Verification
 
@@ -28,6 +28,11 @@ def next_cost(services: Services) -> tuple[Amount, float]:
     expected_s = expected_seconds(estimate_s, state.evaluated, state.evaluated_gpu_s)
     live = not services.sandbox.device.recorded
     return Amount(evals=1, gpu_seconds=expected_s), expected_s / 60 if live else 0.0
+
+
+def benchmark_verifies(sandbox: Sandbox) -> bool:
+    """Whether its benchmark is a whole verification first, so that a separate one would only cost device time."""
+    return bool(getattr(sandbox, "benchmark_verifies", False))
 
 
 def begin(services: Services, candidate: CandidateState) -> None:
@@ -77,9 +82,9 @@ def finish(services: Services, candidate: CandidateState, result: Measurement, s
     services.ledger.settle(_key(candidate), Amount(evals=int(counted), gpu_seconds=charged))
 
 
-def total_seconds(verification: Verification, result: Measurement) -> float:
-    """Device seconds of a whole evaluation: a recorded one is one figure, a real one is verified and then measured."""
-    return result.seconds if result.recorded else verification.seconds + result.seconds
+def total_seconds(verification: Verification | None, result: Measurement) -> float:
+    """Device seconds of a whole evaluation: a recorded one is one figure, else what each step took."""
+    return result.seconds if result.recorded or verification is None else verification.seconds + result.seconds
 
 
 def sink(services: Services, candidate: CandidateState) -> ProgressSink:

@@ -4,7 +4,7 @@ and says where to go on."""
 from __future__ import annotations
 
 from tilecast.agent.budget import MeterName
-from tilecast.agent.evaluating import begin, finish, next_cost, on_device, sink, total_seconds
+from tilecast.agent.evaluating import begin, benchmark_verifies, finish, next_cost, on_device, sink, total_seconds
 from tilecast.agent.policy import Stop, choose, judge, machine_failure, resume_at, screen, stop_of
 from tilecast.agent.progress import Finished, Step
 from tilecast.agent.proposing import START_ORIGIN, received, top_up
@@ -65,13 +65,18 @@ def forecast(state: LoopState, services: Services) -> LoopState:
 
 
 def verify(state: LoopState, services: Services) -> LoopState:
-    """Send the candidate to the device; go on to the benchmark only if it is right."""
+    """Send the candidate to the device; go on to the benchmark only if it is right.
+
+    Where the benchmark itself begins with the whole verification, it is the gate, and this step only sets the budget aside.
+    """
     candidate = _current(state, services)
     text = _text(services, candidate)
     try:
         begin(services, candidate)
     except BudgetRefused as error:
         return _stopped(state, services, Stop(error.meter, str(error)))  # type: ignore[arg-type]
+    if benchmark_verifies(services.sandbox):
+        return {**state, "phase": "benchmark"}
     services.tell(Step(f"verifying {text.name}", candidate.index))
     verification = on_device(
         services,
@@ -91,12 +96,11 @@ def verify(state: LoopState, services: Services) -> LoopState:
 
 
 def benchmark(state: LoopState, services: Services) -> LoopState:
-    """Measure a candidate that was verified; the benchmark may still reject it."""
+    """Measure a candidate; the benchmark verifies what it times and may still reject it."""
     candidate = _current(state, services)
     text, verification = _text(services, candidate), candidate.verification
-    assert verification is not None
     services.tell(Step(f"benchmarking {text.name}", candidate.index))
-    used_s = 0.0 if services.sandbox.device.recorded else verification.seconds
+    used_s = 0.0 if verification is None or services.sandbox.device.recorded else verification.seconds
     result = on_device(
         services,
         candidate,

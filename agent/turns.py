@@ -7,7 +7,7 @@ import os
 import re
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,8 +24,10 @@ def lock_file(device: DeviceFacts) -> Path:
 
 
 @contextmanager
-def device_turn(device: DeviceFacts) -> Iterator[None]:
+def device_turn(device: DeviceFacts, say: Callable[[str], None] = lambda text: None) -> Iterator[None]:
     """Wait for the device, and hold it. Nothing is waited for where measurements are only read from a record.
+
+    The wait is here, and not in the sandbox, so that it is not taken for device time; ``say`` is told of it.
 
     Raises:
         EnvironmentFailure: if the lock file cannot be opened.
@@ -37,7 +39,11 @@ def device_turn(device: DeviceFacts) -> Iterator[None]:
     with _THREADS.setdefault(str(path), threading.Lock()):
         descriptor = _open(path)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say("waiting for another run on this device")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
             os.close(descriptor)

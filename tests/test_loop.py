@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from tilecast.agent.budget import Limits
 from tilecast.agent.engine import Engine, open_record
 from tilecast.agent.progress import Finished, Progress, Said
 from tilecast.agent.record.store import RunLog
+from tilecast.sandbox.base import DeviceFacts, Estimate, EvaluationOptions
 from tilecast.sandbox.errors import EnvironmentFailure, ProblemError, UsageError
 from tilecast.sandbox.problem import load_problem
 from tilecast.sandbox.schema import EvaluationStatus, Measurement, OptimizeResult, Verification
@@ -220,6 +223,63 @@ def test_a_broken_machine_ends_the_session_and_the_run_goes_on_later() -> None:
     assert result.best is not None and result.best.source_sha256 == OTHER.sha256
     assert FASTEST.sha256 not in sandbox.sent
     assert result.ledger.evals.spent == 4  # the one that was cut off is charged, and made again
+
+
+class Live(WatchedReplay):
+    """A device whose seconds are real: an evaluation takes ``takes_s`` and can be interrupted."""
+
+    benchmark_verifies = True
+
+    def __init__(self, takes_s: float) -> None:
+        super().__init__()
+        self.takes_s, self.stop = takes_s, threading.Event()
+        self.options: list[EvaluationOptions] = []
+
+    @property
+    def device(self) -> DeviceFacts:
+        return super().device.model_copy(update={"kind": "cuda", "recorded": False, "uuid": "GPU-of-this-test"})
+
+    def estimate(self, problem: Any) -> Estimate:
+        return Estimate(seconds_per_eval=0.05, setup_seconds=0.0, basis="measured")
+
+    def verify(self, *args: Any) -> Verification:
+        assert self._inside, "a benchmark that verifies makes this a waste of device time"
+        return super().verify(*args)
+
+    def benchmark(self, problem: Any, candidate: Any, options: EvaluationOptions, progress: Any) -> Measurement:
+        self.sent.append(candidate.sha256)
+        self.options.append(options)
+        if self.stop.wait(self.takes_s):
+            self.stop.clear()
+            raise EnvironmentFailure("interrupted")
+        found = super().benchmark(problem, candidate, options, progress)
+        return found.model_copy(update={"seconds": self.takes_s, "recorded": False})
+
+    def interrupt(self) -> None:
+        self.stop.set()
+
+
+def test_a_real_device_is_taken_away_where_its_seconds_end() -> None:
+    sandbox = Live(takes_s=60.0)
+    began = time.monotonic()
+    result, _, _ = go(Scripted([FASTEST, OTHER]), sandbox, limits=Limits(gpu_seconds=0.5))
+    assert time.monotonic() - began < 20
+    assert result.stopped_by == "gpu_seconds" and result.best is None
+    assert result.ledger.gpu_seconds.spent is not None and 0.4 < result.ledger.gpu_seconds.spent <= 0.5
+    assert len(sandbox.sent) == 1 and sandbox.options[0].timeout_s <= 0.5
+
+
+def test_minutes_end_an_evaluation_too() -> None:
+    result, _, _ = go(Scripted([FASTEST, OTHER]), Live(takes_s=60.0), limits=Limits(minutes=1 / 60))
+    assert result.stopped_by == "minutes" and result.best is None
+    assert result.ledger.minutes.spent is not None and result.ledger.minutes.spent < 10 / 60
+
+
+def test_real_seconds_are_charged_once_for_the_benchmark_that_verifies() -> None:
+    sandbox = Live(takes_s=0.01)
+    result, _, _ = go(Scripted([FASTEST, OTHER]), sandbox, limits=Limits(evals=2))
+    assert result.ledger.gpu_seconds.spent == pytest.approx(0.02) and len(sandbox.sent) == 2
+    assert result.best is not None and not result.best.recorded
 
 
 class Says(WatchedReplay):

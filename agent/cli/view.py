@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LAST_DECISIONS = 8
 BAR_WIDTH = 24
+WAITING = "waiting for"
 
 
 def began_lines(event: Began) -> list[str]:
@@ -49,6 +50,7 @@ class PlainView:
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
+        self._said: set[str] = set()
 
     def __call__(self, event: Progress) -> None:
         """Show one event."""
@@ -57,6 +59,13 @@ class PlainView:
 
     def close(self) -> None:
         """Nothing is left on the screen to take away."""
+
+    def _step(self, event: Step) -> list[str]:
+        """Steps that are about no candidate are said, each once: setting up takes a while."""
+        if event.index is not None or event.text in self._said or event.text.startswith(WAITING):
+            return []
+        self._said.add(event.text)
+        return [f"... {event.text}"]
 
     def _lines(self, event: Progress) -> list[str]:
         if isinstance(event, Said):
@@ -67,6 +76,8 @@ class PlainView:
             return [baseline_line(event.baselines)]
         if isinstance(event, Finished):
             return [decision_line(event.candidate)]
+        if isinstance(event, Step):
+            return self._step(event)
         return [f"stopped by {event.stopped_by}: {event.why}"] if isinstance(event, Ended) else []
 
 
