@@ -65,14 +65,13 @@ def _values_of(registers: list[Array], dtype: np.dtype[Any], shape: tuple[int, .
     return out.view(dtype).reshape(shape)
 
 
-def create_inline_asm(
-    self: Any, asm: str, constraints: str, values: list[Any], types: Any, is_pure: bool, pack: int
-) -> _Results:
-    """Evaluate the assembly on whole tensors.
+def create_inline_asm(self: Any, asm: str, constraints: str, values: list[Any], types: Any, *rest: Any) -> _Results:
+    """Evaluate the assembly on whole tensors; ``rest`` is whether it is pure, and elements an invocation.
 
     Raises:
         Unsupported: naming the instruction that the evaluator does not know.
     """
+    pack = int(rest[1])
     result_types = types if isinstance(types, list | tuple) else [types]
     shapes = [v.data.shape for v in values] + [tuple(getattr(t, "shape", ()) or ()) for t in result_types]
     shape = np.broadcast_shapes(*shapes) if shapes else (1,)

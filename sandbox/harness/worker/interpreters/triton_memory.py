@@ -149,7 +149,7 @@ def _rmw(pointer: Handle, value: Handle, mask: Any, name: str) -> Array:
     return old.reshape(shape)
 
 
-def create_atomic_rmw(self: Any, op: Any, ptr: Handle, val: Handle, mask: Handle, sem: Any, scope: Any) -> Handle:
+def create_atomic_rmw(self: Any, op: Any, ptr: Handle, val: Handle, mask: Handle, *_: Any) -> Handle:
     """Read, combine, write; also for half-width floats, which the stock interpreter adds as integers."""
     old = _rmw(ptr, val, mask, _atomic_name(op))
     state.polled(ptr.data.reshape(-1), old)

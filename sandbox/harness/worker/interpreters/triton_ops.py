@@ -181,14 +181,13 @@ def create_dot(self: Any, a: Handle, b: Handle, d: Handle, input_precision: Any,
     return rounded(product + wide(d).astype(product.dtype), d.dtype)
 
 
-def create_extern_elementwise(
-    self: Any, lib_name: str, lib_path: str, symbol: str, args: list[Handle], ret_type: Any, is_pure: bool
-) -> Handle:
+def create_extern_elementwise(self: Any, *operands: Any) -> Handle:
     """libdevice functions by symbol.
 
     Raises:
         Unsupported: for a symbol that has no counterpart here.
     """
+    _, _, symbol, args, ret_type, _ = operands
     function = special.libdevice(symbol)
     if function is None:
         raise Unsupported(f"the extern function {symbol!r}")

@@ -46,19 +46,9 @@ def _operand(handle: Any, scale: Any, kind: Any, k_pack: bool, k_axis: int) -> A
     return values * (factors if k_axis == -1 else np.swapaxes(factors, -1, -2))
 
 
-def create_dot_scaled(
-    self: Any,
-    lhs: Any,
-    lhs_scale: Any,
-    lhs_format: Any,
-    rhs: Any,
-    rhs_scale: Any,
-    rhs_format: Any,
-    fast_math: bool,
-    *rest: Any,
-) -> Any:
-    """Scaled operands in float32, then the product; ``rest`` is (lhs_k_pack, rhs_k_pack, accumulator)."""
-    lhs_k_pack, rhs_k_pack, accumulator = rest
+def create_dot_scaled(self: Any, *operands: Any) -> Any:
+    """Scaled operands in float32, then the product."""
+    lhs, lhs_scale, lhs_format, rhs, rhs_scale, rhs_format, _, lhs_k_pack, rhs_k_pack, accumulator = operands
     left = _operand(lhs, lhs_scale, lhs_format, lhs_k_pack, -1)
     right = _operand(rhs, rhs_scale, rhs_format, rhs_k_pack, -2)
     product = np.matmul(left, right) + accumulator.data
@@ -69,11 +59,8 @@ def install(builder: Any) -> None:
     """Give the builder the operation, and its frontend the compile-time strings that it expects of a compiler."""
     plain = TritonSemantic.dot_scaled
 
-    def dot_scaled(
-        self: Any, lhs: Any, lhs_scale: Any, lhs_format: Any, rhs: Any, rhs_scale: Any, rhs_format: Any, *rest: Any
-    ) -> Any:
-        formats = [tl.constexpr(getattr(name, "value", name)) for name in (lhs_format, rhs_format)]
-        return plain(self, lhs, lhs_scale, formats[0], rhs, rhs_scale, formats[1], *rest)
+    def dot_scaled(self: Any, *operands: Any) -> Any:
+        return plain(self, *(tl.constexpr(item) if isinstance(item, str) else item for item in operands))
 
     builder.create_dot_scaled = create_dot_scaled
     TritonSemantic.dot_scaled = dot_scaled
