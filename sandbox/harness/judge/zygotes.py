@@ -38,6 +38,7 @@ def clean_environment(*, interpret: bool) -> dict[str, str]:
     kept["PATH"] = os.path.dirname(sys.executable) + ":" + kept.get("PATH", "/usr/local/bin:/usr/bin:/bin")
     kept.update(LANG="C.UTF-8", HOME="/tmp", PYTHONDONTWRITEBYTECODE="1", OMP_WAIT_POLICY="PASSIVE", USER="worker")
     kept.update(TORCHINDUCTOR_COMPILE_THREADS="1", PYTHONHASHSEED="0", TOKENIZERS_PARALLELISM="false")
+    kept["OPENBLAS_NUM_THREADS"] = "1"  # numpy's starts its threads when it is loaded, and a fork server must have none
     if interpret:
         kept["TRITON_INTERPRET"] = "1"
     return kept
