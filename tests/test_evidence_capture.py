@@ -139,8 +139,9 @@ def test_each_failure_has_its_status(collector: EvidenceCollector, text: str, st
 def test_a_compiler_that_takes_for_ever(runner: ServerRunner) -> None:
     hasty = EvidenceCollector(None, compile_timeout_s=2.0, runners=[runner])
     evidence = hasty.collect(parts.problem(), parts.candidate(parts.ENDLESS), "h200")
-    assert evidence.status is EvidenceStatus.COMPILE_TIMEOUT and "2.0 s" in evidence.reason
-    assert evidence.launches[0].compile_s is not None and evidence.launches[0].compile_s < 5.0
+    assert evidence.status is EvidenceStatus.COMPILE_TIMEOUT and "stopped after" in evidence.reason
+    # Two seconds of the processor; by the clock up to three times that.
+    assert evidence.launches[0].compile_s is not None and evidence.launches[0].compile_s < 8.0
     assert evidence.advice
 
 

@@ -29,7 +29,7 @@ def find_nvcc() -> str | None:
     return shutil.which("nvcc") or shutil.which("nvcc", path=f"{home}/bin") or shutil.which("nvcc", path=str(wheel))
 
 
-def compile_isolated(source: str, flags: list[str], limit_s: float, arch: str) -> dict[str, Any]:
+def compile_isolated(source: str, flags: list[str], budget: isolate.Budget, arch: str) -> dict[str, Any]:
     """``{"kernels": {name: resources and instructions}}``, or the fields of a failure (status, reason, advice)."""
     nvcc = find_nvcc()
     if nvcc is None:
@@ -37,7 +37,7 @@ def compile_isolated(source: str, flags: list[str], limit_s: float, arch: str) -
     if not arch.startswith("sm_"):
         return _failure("UNAVAILABLE", f"CUDA C++ does not compile for {arch}")
     started = time.perf_counter()
-    answer = isolate.call(lambda: _in_child(nvcc, source, flags, arch), limit_s)
+    answer = isolate.call(lambda: _in_child(nvcc, source, flags, arch), budget)
     outcome = answer if "kernels" in answer else answer.get("failure") or explain(answer)
     return outcome | {"compile_s": round(time.perf_counter() - started, 3)}
 

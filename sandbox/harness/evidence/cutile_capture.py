@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import sys
-import time
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from tilecast.sandbox.harness.evidence import libcuda_stand_in
+from tilecast.sandbox.harness.evidence.isolate import Budget
 from tilecast.sandbox.harness.evidence.launches import Launch, LaunchLog, bytes_of, grid_of, plain
 
 _ALIGNMENT_BYTES = 16
@@ -41,8 +41,8 @@ def available() -> str:
 class CuTileCapture:
     """Replaces cuTile's launch functions in this process."""
 
-    def __init__(self, log: LaunchLog, deadline: float, compile_limit_s: float) -> None:
-        self.log, self._deadline, self._limit_s = log, deadline, compile_limit_s
+    def __init__(self, log: LaunchLog, budget: Budget) -> None:
+        self.log, self._budget = log, budget
         self._arch: str = "sm_90"
         self._hardware: dict[str, Any] | None = None
         self._outcomes: dict[Any, dict[str, Any]] = {}
@@ -122,11 +122,10 @@ class CuTileCapture:
         constraints, signature = self._signature(kernel, arguments)
         key = (self._arch, id(kernel), repr(constraints))
         if key not in self._outcomes:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
+            if self._budget.spent:
                 return dict(_NO_TIME), constraints
-            limit = min(left, self._limit_s)
-            self._outcomes[key] = cutile_compile.compile_isolated(kernel, signature, limit, self._arch, self._hardware)
+            aim = (self._arch, self._hardware)
+            self._outcomes[key] = cutile_compile.compile_isolated(kernel, signature, self._budget, *aim)
         return self._outcomes[key], constraints
 
     def _signature(self, kernel: Any, arguments: Sequence[Any]) -> tuple[list[Any], Any]:

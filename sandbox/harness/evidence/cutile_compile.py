@@ -20,11 +20,11 @@ _MAX_REMARKS = 12
 
 
 def compile_isolated(
-    kernel: Any, signature: Any, limit_s: float, arch: str, hardware: dict[str, Any] | None
+    kernel: Any, signature: Any, budget: isolate.Budget, arch: str, hardware: dict[str, Any] | None
 ) -> dict[str, Any]:
     """As :func:`triton_compile.compile_isolated`, with the compiler's remarks."""
     started = time.perf_counter()
-    answer = isolate.call(lambda: _in_child(kernel, signature, arch), limit_s)
+    answer = isolate.call(lambda: _in_child(kernel, signature, arch), budget)
     if "figures" in answer:
         outcome = triton_compile.judge(answer["figures"], arch, hardware)
         if outcome["status"] == "SPILLS":

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import re
 import sys
-import time
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilecast.sandbox.harness.evidence import cuda_compile, triton_compile
+from tilecast.sandbox.harness.evidence.isolate import Budget
 from tilecast.sandbox.harness.evidence.launches import Launch, LaunchLog, bytes_of, grid_of, plain
 from tilecast.sandbox.harness.evidence.virtual import storage_bytes_at
 
-_HEADERS_LIMIT_S = 45.0
+_HEADERS_CPU_S = 45.0
 """The torch headers alone take nvcc some ten seconds."""
 _KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\([^)]*\)\s*)?void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)")
 _CPU_ADVICE = "say -O3 -march=native -fopenmp in extra_cflags, and give every thread a contiguous part"
@@ -24,8 +24,8 @@ _CPU_ADVICE = "say -O3 -march=native -fopenmp in extra_cflags, and give every th
 class ExtensionCapture:
     """Replaces ``load_inline``, ``load`` and ``cuda.core`` in this process."""
 
-    def __init__(self, log: LaunchLog, deadline: float, compile_limit_s: float) -> None:
-        self.log, self._deadline, self._limit_s = log, deadline, compile_limit_s
+    def __init__(self, log: LaunchLog, budget: Budget) -> None:
+        self.log, self._budget = log, budget
         self._arch: str = "sm_90"
         self._hardware: dict[str, Any] | None = None
         self._compiled: dict[Any, dict[str, Any]] = {}
@@ -67,7 +67,7 @@ class ExtensionCapture:
         flags = [f"-I{path}" for path in _include_paths()] + [
             str(f) for f in built.options.get("extra_cuda_cflags") or []
         ]
-        found = self.compile(_TORCH_PREFIX + built.device, flags, _HEADERS_LIMIT_S)
+        found = self.compile(_TORCH_PREFIX + built.device, flags, _HEADERS_CPU_S)
         for kernel, figures in found.get("kernels", {}).items():
             self._add(
                 kernel, "cuda", [], {}, arguments, self._judged(figures, None, 0) | {"compile_s": found["compile_s"]}
@@ -80,7 +80,7 @@ class ExtensionCapture:
     def launch_core(self, kernel: Any, config: Any, arguments: Sequence[Any]) -> None:
         """A launch through ``cuda.core``: the grid and the block are known."""
         block = grid_of(config.block)
-        found = self.compile(kernel.code, ["-std=c++17", *kernel.flags], self._limit_s)
+        found = self.compile(kernel.code, ["-std=c++17", *kernel.flags], self._budget.cpu_s)
         kernels = found.get("kernels", {})
         name = re.split(r"[<(]", kernel.name)[0].split("::")[-1]
         outcome = found
@@ -90,12 +90,12 @@ class ExtensionCapture:
             outcome["compile_s"] = found["compile_s"]
         self._add(name, "cuda", grid_of(config.grid), {"block": block}, arguments, outcome)
 
-    def compile(self, source: str, flags: list[str], limit_s: float) -> dict[str, Any]:
+    def compile(self, source: str, flags: list[str], cpu_s: float) -> dict[str, Any]:
         """nvcc's answer for the target, asked once for the same text."""
         key = (self._arch, source, tuple(flags))
         if key not in self._compiled:
-            left = self._deadline - time.monotonic()
-            self._compiled[key] = cuda_compile.compile_isolated(source, flags, max(0.1, min(left, limit_s)), self._arch)
+            budget = Budget(cpu_s, self._budget.deadline)
+            self._compiled[key] = cuda_compile.compile_isolated(source, flags, budget, self._arch)
         return self._compiled[key]
 
     def _judged(self, figures: dict[str, Any], warps: int | None, dynamic_bytes: int) -> dict[str, Any]:

@@ -35,6 +35,11 @@ def explain(answer: dict[str, Any]) -> dict[str, Any]:
             f"the compiler was stopped after {answer['timeout']:.1f} s",
             "the configuration is too large for its warps: smaller blocks or more num_warps, less unrolling",
         )
+    if "starved" in answer:
+        reason = (
+            f"the time for this candidate ended {answer['starved']:.1f} s into this compilation: the machine is busy"
+        )
+        return _result("NOT_COMPILED", reason, "")
     if "died" in answer:
         return _crash(_name_of(answer["died"]), log)
     error = answer.get("error", {})
@@ -44,7 +49,7 @@ def explain(answer: dict[str, Any]) -> dict[str, Any]:
     if error.get("type") == "RuntimeError" and "PassManager" in message:
         return _crash(message, log)
     if error.get("type") in ("TileCompilerTimeoutError",):
-        return explain({"timeout": answer.get("limit_s", 0.0)})
+        return explain({"timeout": 0.0})
     return _result("COMPILE_ERROR", _where(error) + _cut(message), _hint(message))
 
 

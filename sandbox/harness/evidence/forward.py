@@ -26,7 +26,7 @@ _SECOND_CALL_LIMIT_S = 2.0
 
 @dataclass(frozen=True)
 class Setting:
-    """What one job is about; ``deadline`` on the monotonic clock."""
+    """What one job is about."""
 
     problem: dict[str, Any]
     candidate: dict[str, Any]
@@ -34,8 +34,8 @@ class Setting:
     targets: list[str]
     hardware: dict[str, dict[str, Any]]
     folder: Path
-    deadline: float
-    compile_limit_s: float
+    budget: isolate.Budget
+    """Of each compilation; its deadline is the whole job's."""
 
 
 @dataclass
@@ -92,18 +92,16 @@ def _imports(tree: ast.Module) -> set[str]:
 class _Runner:
     def __init__(self, setting: Setting, face: CudaFace, imports: set[str]) -> None:
         self._setting, self._face = setting, face
-        self._triton = TritonCapture(setting.deadline, setting.compile_limit_s)
+        self._triton = TritonCapture(setting.budget)
         self._triton.install()
         self._tile: cutile_capture.CuTileCapture | None = None
         self._tile_missing = ""
         if any(name.split(".")[:2] == ["cuda", "tile"] for name in imports):
             self._tile_missing = cutile_capture.available()
             if not self._tile_missing:
-                self._tile = cutile_capture.CuTileCapture(self._triton.log, setting.deadline, setting.compile_limit_s)
+                self._tile = cutile_capture.CuTileCapture(self._triton.log, setting.budget)
                 self._tile.install()
-        self._extensions = extension_capture.ExtensionCapture(
-            self._triton.log, setting.deadline, setting.compile_limit_s
-        )
+        self._extensions = extension_capture.ExtensionCapture(self._triton.log, setting.budget)
         self._extensions.install(imports)
         self._arguments = dict((setting.problem.get("workloads") or {}).get(setting.workload, {}))
 
@@ -168,7 +166,7 @@ class _Runner:
             if capture is not None:
                 capture.aim(target, figures)
         first = self._attempt("meta")
-        if not first.error or first.missing or time.monotonic() > self._setting.deadline:
+        if not first.error or first.missing or self._setting.budget.spent:
             return first
         second = self._attempt("cpu")
         if second.error and len(second.log.launches) < len(first.log.launches):

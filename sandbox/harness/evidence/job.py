@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilecast.sandbox.harness.evidence.forward import Setting, collect
+from tilecast.sandbox.harness.evidence.isolate import Budget
 
 _RESERVE_S = 0.5
 _COMPILE_LIMIT_S = 30.0
@@ -37,7 +38,7 @@ def run(args: dict[str, Any]) -> dict[str, Any]:
     Args:
         args: ``problem`` (payload), ``candidate`` (``name``, ``source``), ``workload``, ``targets`` (compiler targets),
             ``hardware`` (figures by target, where known), ``timeout_s`` for everything together, and optionally
-            ``compile_timeout_s`` for one kernel.
+            ``compile_timeout_s`` processor seconds for one kernel.
 
     Returns:
         ``{"targets": {target: fields of Evidence}, "versions": {...}, "seconds": float, "cpu_s": float}``.
@@ -52,8 +53,10 @@ def run(args: dict[str, Any]) -> dict[str, Any]:
         targets=list(args["targets"]),
         hardware=dict(args.get("hardware") or {}),
         folder=folder,
-        deadline=started + float(args.get("timeout_s") or 60.0) - _RESERVE_S,
-        compile_limit_s=float(args.get("compile_timeout_s") or _COMPILE_LIMIT_S),
+        budget=Budget(
+            cpu_s=float(args.get("compile_timeout_s") or _COMPILE_LIMIT_S),
+            deadline=started + float(args.get("timeout_s") or 60.0) - _RESERVE_S,
+        ),
     )
     try:
         answer = collect(setting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import types
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from tilecast.sandbox.harness.evidence import triton_compile
+from tilecast.sandbox.harness.evidence.isolate import Budget
 from tilecast.sandbox.harness.evidence.launches import Launch, LaunchLog, bytes_of, grid_of, plain
 
 _REAL_RUN = JITFunction.run
@@ -116,10 +116,10 @@ class _Captured:
 class TritonCapture:
     """Replaces Triton's launch path in this process; ``log`` takes what it sees while ``recording``."""
 
-    def __init__(self, deadline: float, compile_limit_s: float) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.driver = StandInDriver()
         self.log = LaunchLog()
-        self._deadline, self._limit_s = deadline, compile_limit_s
+        self._budget = budget
         self._arch: str = "sm_90"
         self._hardware: dict[str, Any] | None = None
         self._outcomes: dict[Any, dict[str, Any]] = {}
@@ -197,12 +197,11 @@ class TritonCapture:
         return bound, key, signature, constants
 
     def _compile(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        left = self._deadline - time.monotonic()
-        if left <= 0:
+        if self._budget.spent:
             return dict(_NO_TIME)
         outcome = triton_compile.compile_isolated(
             lambda: _REAL_RUN(function, *args, grid=(1,), warmup=True, **kwargs),
-            min(left, self._limit_s),
+            self._budget,
             self._arch,
             self._hardware,
         )

@@ -30,14 +30,14 @@ def tools() -> Path:
 
 
 def compile_isolated(
-    compile_kernel: Callable[[], Any], limit_s: float, arch: str, hardware: dict[str, Any] | None
+    compile_kernel: Callable[[], Any], budget: isolate.Budget, arch: str, hardware: dict[str, Any] | None
 ) -> dict[str, Any]:
     """Status, reason, advice, resources, occupancy and instructions of one specialisation.
 
-    ``compile_kernel`` returns Triton's ``CompiledKernel``; it runs in a child process for at most ``limit_s`` seconds.
+    ``compile_kernel`` returns Triton's ``CompiledKernel``; it runs in a child process within the budget.
     """
     started = time.perf_counter()
-    answer = isolate.call(lambda: _in_child(compile_kernel), limit_s)
+    answer = isolate.call(lambda: _in_child(compile_kernel), budget)
     outcome = explain(answer) if "figures" not in answer else judge(answer["figures"], arch, hardware)
     outcome["compile_s"] = round(time.perf_counter() - started, 3)
     return outcome
