@@ -13,10 +13,13 @@ from tilecast.agent.request import OptimizeRequest
 from tilecast.sandbox.base import Preflight
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
 from tilecast.sandbox.languages import language_named, language_of
+from tilecast.tools.forecast.base import Forecaster
+from tilecast.tools.forecast.factory import make_forecaster
 from tilecast.tools.model.settings import DEFAULT_OUTPUT_TOKENS
 from tilecast.tools.propose.factory import ChosenProposer, ProposerSources, make_proposer
 
 DEFAULT_LANGUAGE, CPU_LANGUAGE, PLAIN = "triton", "cpp", "torch"
+ASKING = frozenset({"llm", "ensemble"})
 TIMED_ON_CPU = frozenset({CPU_LANGUAGE, PLAIN})
 TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS = 6_000, 6_000
 """Assumed for one proposal of a language model, for estimates only; what is spent is what the provider reports."""
@@ -33,6 +36,8 @@ class Parts:
     model: str
     language: str
     in_flight: int
+    forecaster: Forecaster | None = None
+    """None where it asks the model and needs the run's journal."""
 
 
 def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
@@ -61,6 +66,7 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
         )
     language = _language(request, device)
     _check_can_be_timed(language, device)
+    asks = settings.forecaster in ASKING and chosen.model is not None
     paid = chosen.proposer.costs_money
     of_model = chosen.settings.in_flight if chosen.settings is not None else None
     return Parts(
@@ -69,6 +75,7 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
         model=_spec(settings.model, chosen),
         language=language,
         in_flight=(of_model or settings.in_flight) if paid else 1,
+        forecaster=None if asks else make_forecaster(settings.forecaster),
     )
 
 

@@ -207,7 +207,7 @@ class Engine:
             problem=request.problem,
             sandbox=parts.device.sandbox,
             proposer=proposer,
-            forecaster=make_forecaster(request.settings.forecaster, model=model, journal=journal),
+            forecaster=parts.forecaster or make_forecaster(request.settings.forecaster, model=model, journal=journal),
             options=request.options,
             rules=Rules(request.target_speedup, request.patience, BARREN_LIMIT_PAID if paid else BARREN_LIMIT_FREE),
             seed=log.header.seed,
