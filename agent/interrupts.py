@@ -31,9 +31,9 @@ def two_step(first: Callable[[], None], close: Callable[[], None], say: Callable
         seen += 1
         if seen == 1:
             first()
-            say("finishing the current step; once more kills it")
+            _say(say, "finishing the current step; once more kills it")
             return
-        say("killed; what was recorded stays, and the run can be taken up with --resume")
+        _say(say, "killed; what was recorded stays, and the run can be taken up with --resume")
         work = threading.Thread(target=close, daemon=True)
         work.start()
         work.join(CLOSE_S)
@@ -46,6 +46,14 @@ def two_step(first: Callable[[], None], close: Callable[[], None], say: Callable
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _say(say: Callable[[str], None], text: str) -> None:
+    try:
+        say(text)
+    except RuntimeError:
+        # The signal came in the middle of another line on the same stream; the line is not worth more.
+        return
 
 
 def kill_descendants(pid: int) -> None:
