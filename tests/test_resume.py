@@ -206,17 +206,19 @@ def test_killed_between_steps_the_end_is_that_of_an_undisturbed_run(problem_home
 
 
 def at_random(chance: random.Random, most_s: float) -> Callable[[Run], None]:
-    """Wait until a new session has begun, and then a random time."""
-    sessions = 0
+    """Wait until a new session has begun to ask or to evaluate, and then a random time."""
+    sessions = begun = 0
 
     def wait(job: Run) -> None:
-        nonlocal sessions
+        nonlocal sessions, begun
         assert job.process is not None
         while job.process.poll() is None:
             log = job.log()
             if log is not None and log.state.sessions > sessions:
-                sessions = log.state.sessions
-                break
+                now = len(log.events("call_reserved")) + len(log.events("evaluation_started"))
+                if now > begun:
+                    sessions, begun = log.state.sessions, now
+                    break
             time.sleep(0.1)
         time.sleep(chance.uniform(0.0, most_s))
 
@@ -252,7 +254,8 @@ def test_twenty_kills(problem_home: Path, tmp_path: Path, in_flight_at_once: int
         LOOP_PAUSE_S="0.3",
     )
     print(
-        f"sessions {log.state.sessions}, lost calls {log.state.lost_calls}, in flight at kills {flying}",
+        f"sessions {log.state.sessions}, lost calls {log.state.lost_calls}, "
+        f"lost evaluations {len(log.events('evaluation_lost'))}, in flight at kills {flying}",
         figures(result),
     )
     assert log.state.sessions == 21
