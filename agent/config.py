@@ -9,7 +9,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -35,6 +35,40 @@ class BudgetSettings(Strict):
     max_minutes: float | None = Field(default=None, gt=0)
 
 
+class KernelSettings(Strict):
+    """One ``[[kernel]]``: a kernel that ``tilecast ci`` looks after. Paths are relative to the configuration file."""
+
+    problem: str
+    candidate: str | None = None
+    """Default: the problem folder's ``kernel.py``."""
+    name: str | None = None
+    threshold: float | None = Field(default=None, gt=0, lt=1)
+    budget: float | BudgetSettings | None = None
+    """Limits of what is spent on it for one change; a plain number is device seconds."""
+    paths: list[str] = []
+    """Patterns of files that belong to it beyond those that the candidate reaches through imports."""
+
+    def limits(self) -> BudgetSettings:
+        """The budget, whichever way it is written."""
+        if isinstance(self.budget, BudgetSettings):
+            return self.budget
+        return BudgetSettings(max_gpu_seconds=self.budget)
+
+
+class CiSettings(Strict):
+    """``[ci]``: how ``tilecast ci`` judges a change and when it speaks."""
+
+    threshold: float = Field(default=0.03, gt=0, lt=1)
+    """Relative change of speed below which nothing is said."""
+    fail_on: Literal["never", "incorrect", "regression"] = "never"
+    suggest: bool = False
+    drafts: bool = False
+    check_on_cpu: bool = False
+    """Where there is no GPU, check correctness on the CPU, in the sandbox."""
+    suggest_evals: int = Field(default=12, ge=3, le=1000)
+    """Evaluations of a suggestion's run where the kernel's budget names none."""
+
+
 class Settings(Strict):
     """Everything configurable, resolved. A flag of the same name (dashes for underscores) wins over every file."""
 
@@ -53,6 +87,8 @@ class Settings(Strict):
     budget: BudgetSettings = BudgetSettings()
     models: dict[str, dict[str, Any]] = {}
     """Per model: sampling parameters, extra request parameters, prices; checked where the model is built."""
+    kernel: list[KernelSettings] = []
+    ci: CiSettings = CiSettings()
     origin: dict[str, str] = Field(default={}, exclude=True)
     """Where each value that is not a default came from."""
 

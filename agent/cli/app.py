@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("tilecast.agent.cli.report", "report"),
     "study": ("tilecast.agent.cli.study", "study"),
     "forecaster": ("tilecast.agent.cli.forecaster", "app"),
+    "ci": ("tilecast.agent.cli.ci", "ci"),
     "doctor": ("tilecast.agent.cli.doctor", "doctor"),
 }
 """Command -> module and the function (or sub-application) in it. A module at its top imports typer and the standard library."""
