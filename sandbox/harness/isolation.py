@@ -142,7 +142,7 @@ def enclose(abilities: Abilities, enclosure: Enclosure, limits: Limits, status_f
         root = mounts.build_root(enclosure.readonly, enclosure.devices, enclosure.cache, limits.tmp_bytes)
         process_tree.fork_as_outer()
         process_tree.fork_under_init(status_fd, subreaper=False)
-        mounts.enter_root(root)
+        mounts.enter_root(root, names_threads=enclosure.cuda)
     _set_limits(limits, cuda=enclosure.cuda)
     if os.getuid() == 0 and abilities.namespaces != "user" and not enclosure.cuda:
         _become_nobody()

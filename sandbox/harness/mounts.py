@@ -17,6 +17,8 @@ SYSTEM_FILES = (
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full")
 _PLACES = ("/mnt", "/media", "/srv", "/home", "/var/tmp", "/tmp")
+_PROC_ORDERS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "driver", "scsi", "acpi")
+"""What of /proc takes orders for the whole machine."""
 _PLAIN = syscalls.MS_NOSUID | syscalls.MS_NODEV
 
 
@@ -72,10 +74,16 @@ def bind(source: str, target: str, *, writable: bool = False) -> None:
         syscalls.mount(None, target, None, flags)
 
 
-def enter_root(root: str) -> None:
-    """Make ``root`` the root of this process (first in a new pid namespace), with a new /proc, read-only."""
+def enter_root(root: str, *, names_threads: bool = False) -> None:
+    """Make ``root`` the root of this process (first in a new pid namespace), with a new /proc, read-only.
+
+    ``names_threads`` leaves processes' own folders in it writable: CUDA does not start where it cannot name its threads.
+    """
     # Read-only: user id 0 may write to /proc/sys without any capability, and some workers keep it.
-    syscalls.mount("proc", f"{root}/proc", "proc", _PLAIN | syscalls.MS_NOEXEC | syscalls.MS_RDONLY)
+    flags = _PLAIN | syscalls.MS_NOEXEC
+    syscalls.mount("proc", f"{root}/proc", "proc", flags if names_threads else flags | syscalls.MS_RDONLY)
+    for name in _PROC_ORDERS if names_threads else ():
+        bind(f"{root}/proc/{name}", f"{root}/proc/{name}")
     os.chdir(root)
     syscalls.pivot_root(".", ".")
     syscalls.umount(".")

@@ -59,6 +59,14 @@ class TensorSpec:
         """Shape, dtype and strides of a tensor, as if its first element came first."""
         return cls(tuple(tensor.shape), tensor.dtype, tuple(tensor.stride()))
 
+    @classmethod
+    def kept(cls, tensor: Tensor) -> TensorSpec:
+        """As :meth:`of`, but contiguous where the strides make elements overlap or leave more gaps than elements."""
+        spec = cls.of(tensor)
+        if spec.overlaps or spec.extent > 2 * spec.elements * spec.dtype.itemsize:
+            return cls.dense(spec.shape, spec.dtype)
+        return spec
+
     @property
     def elements(self) -> int:
         """Number of elements."""

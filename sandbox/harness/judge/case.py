@@ -113,7 +113,7 @@ class CaseBuilder:
         drawn = self.reference.draw(case.name, seed)
         if case.rows is None:
             return drawn
-        return changes.with_rows(drawn, case.batched, case.rows, drawn)
+        return laid_out_like(changes.with_rows(drawn, case.batched, case.rows, drawn), drawn)
 
     def _study(self, case: WorkloadCase, inputs: list[Any]) -> None:
         seed = fresh_seed()
@@ -167,7 +167,8 @@ class CaseBuilder:
     def draw_family(self, case: WorkloadCase, choice: FamilyChoice) -> list[Any]:
         """Fresh inputs of a family."""
         name, only = choice
-        return families.draw(name, case.profiles, self.inputs(case), self.generator, only)
+        fresh = self.inputs(case)
+        return laid_out_like(families.draw(name, case.profiles, fresh, self.generator, only), fresh)
 
     def _choose_layouts(self, case: WorkloadCase, inputs: list[Any]) -> None:
         if case.input_bytes > _LAYOUT_LIMIT_BYTES:
@@ -191,6 +192,23 @@ class CaseBuilder:
         made = parameters.randomise(case.state, case.rules, self.generator)
         self.reference.set_state(made)
         return made
+
+
+def laid_out_like(values: Sequence[Any], models: Sequence[Any]) -> list[Any]:
+    """The values with their axes in the models' order in memory: which is part of what ``get_inputs`` promises."""
+    return [_ordered_like(value, model) for value, model in zip(values, models, strict=True)]
+
+
+def _ordered_like(value: Any, model: Any) -> Any:
+    if not isinstance(value, Tensor) or not isinstance(model, Tensor) or value.ndim != model.ndim:
+        return value
+    if model.is_contiguous() and value.is_contiguous():
+        return value
+    steps = model.stride()
+    order = sorted(range(model.ndim), key=lambda axis: (-steps[axis], axis))
+    dense = torch.empty([value.shape[axis] for axis in order], dtype=value.dtype, device=value.device)
+    back = [order.index(axis) for axis in range(value.ndim)]
+    return dense.permute(back).copy_(value) if value.ndim else value
 
 
 def layouts_of(inputs: Sequence[Any], kind: changes.LayoutKind) -> Layouts:

@@ -95,7 +95,7 @@ class Checker:
             self.session.memory.discard(prepared)
 
     def _new(self, case: WorkloadCase, call: Call) -> Prepared:
-        return self.session.prepare(call.inputs, case.specs, call.layouts)
+        return self.session.prepare(call.inputs, call.specs or case.specs, call.layouts)
 
     def _place(self, case: WorkloadCase, call: Call) -> Prepared:
         """Inputs into new memory, into the same objects again, or into new objects at an address used before."""
@@ -124,7 +124,7 @@ class Checker:
     def _judge(self, case: WorkloadCase, call: Call, prepared: Prepared, result: CallResult) -> None:
         self.calls += 1
         where = f"workload {case.name!r}, call {self.calls} ({call.label}): "
-        self._check_structure(case, result, where)
+        self._check_structure(case, call, result, where)
         self._check_honesty(case, result, where)
         self._refuse_findings(case, result.findings)
         if result.rng_changed and not case.contract.consumes_rng:
@@ -139,13 +139,14 @@ class Checker:
             raise Rejected(status, compared.reason + hint, rule, case.name)
         if compared.error is not None:
             self.worst[case.name] = max(self.worst.get(case.name) or 0.0, compared.error)
-        if call.step.content not in ("nan", "inf"):
+        if call.step.content not in ("nan", "inf", "rows"):
             most = _REMEMBERED if case.is_small else 1
             self._remembered.setdefault(case.name, deque(maxlen=most)).append(call)
 
-    def _check_structure(self, case: WorkloadCase, result: CallResult, where: str) -> None:
+    def _check_structure(self, case: WorkloadCase, call: Call, result: CallResult, where: str) -> None:
         device = self.session.options.device.type
-        wanted = [OutputClaim(s.shape, dtype_name(s.dtype), s.stride, s.extent, device) for s in case.specs]
+        specs = call.specs or case.specs
+        wanted = [OutputClaim(s.shape, dtype_name(s.dtype), s.stride, s.extent, device) for s in specs]
         claims = [
             OutputClaim(c.spec.shape, dtype_name(c.spec.dtype), c.spec.stride, None, c.device) for c in result.claims
         ]

@@ -14,12 +14,19 @@ from typing import Any
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge import changes, families, probes
-from tilecast.sandbox.harness.judge.case import CaseBuilder, FamilyChoice, Layouts, WorkloadCase, layouts_of
+from tilecast.sandbox.harness.judge.case import (
+    CaseBuilder,
+    FamilyChoice,
+    Layouts,
+    WorkloadCase,
+    laid_out_like,
+    layouts_of,
+)
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.oracle import Answer, expect
 from tilecast.sandbox.harness.judge.probes import Step
 from tilecast.sandbox.harness.judge.reference import fresh_seed
-from tilecast.sandbox.harness.tensors import tensors_in
+from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
 
 _KEPT_BYTES = 1 << 30
 _MAX_DRAWS_ANEW = 4
@@ -35,16 +42,23 @@ class Call:
     layouts: Layouts
     answer: Answer
     seed: int
+    specs: list[TensorSpec] | None = None
+    """Of the outputs, where they differ from the workload's (another number of rows)."""
 
     @property
     def label(self) -> str:
         """For reasons: family, content and layout."""
         parts = [f"{self.step.family} inputs"]
         if self.step.content != "fresh":
-            parts.append({"nan": "NaN planted", "inf": "infinities planted"}.get(self.step.content, "few changed"))
+            named = {"nan": "NaN planted", "inf": "infinities planted", "rows": f"{self._rows} rows"}
+            parts.append(named.get(self.step.content, "few changed"))
         if self.step.layout != "contiguous":
             parts.append(f"{self.step.layout} layout")
         return ", ".join(parts)
+
+    @property
+    def _rows(self) -> int:
+        return self.specs[0].shape[0] if self.specs and self.specs[0].shape else 0
 
 
 @dataclass
@@ -83,7 +97,39 @@ class ScriptMaker:
         self.builder.reference.select(self.case.name)
         self.builder.reference.set_state(self.case.state)
         steps = [Step(families.DECLARED, layout=kind) for kind in self.case.layouts[:most]]
-        return [self._call(step, None) for step in steps]
+        calls = [self._call(step, None) for step in steps]
+        resized = self._resized() if most is None else None
+        return calls if resized is None else [*calls, resized]
+
+    def _resized(self) -> Call | None:
+        """One call with another number of rows, where the problem has several sizes and its reference takes this one."""
+        case, drawn, other = self.case, self.builder.inputs(self.case), self.builder.inputs(self.case)
+        shapes = [spec.shape for spec in case.specs]
+        if not all(shapes) or len({shape[0] for shape in shapes}) != 1:
+            return None
+        rows = shapes[0][0]
+        counts = changes.row_counts(rows, len(self.builder.reference.workloads), case.domain)
+        # A size that the constructor was given may be built into the module.
+        if not counts or rows in case.arguments or case.rows is not None:
+            return None
+        count = self.rng.choice(counts)
+        for batched in changes.batch_choices(drawn, rows):
+            made = self._with_rows(changes.with_rows(drawn, batched, count, other), count)
+            if made is not None:
+                return made
+        return None
+
+    def _with_rows(self, inputs: list[Any], count: int) -> Call | None:
+        seed, reference, case = fresh_seed(), self.builder.reference, self.case
+        try:
+            native = reference.run(inputs, seed, contract=case.contract)
+            if any(spec.shape[:1] != (count,) for spec in native.specs) or len(native.specs) != len(case.specs):
+                return None
+            answer = self.builder.answer(case, inputs, native, seed)
+        except ProblemRefused:
+            reference.select(case.name)
+            return None
+        return Call(Step(families.DECLARED, content="rows"), inputs, [], answer, seed, native.specs)
 
     def repeat_calls(self, *, popular: bool) -> list[Call]:
         """Declared inputs to be given twice: a fresh draw and, if asked for, those of seeds that people guess."""
@@ -157,7 +203,8 @@ class ScriptMaker:
         operand = None if step.operand is None else self.case.variable[step.operand % len(self.case.variable)]
         if step.content == "operand" and operand is not None:
             return changes.change_operand(previous.inputs, donor, operand)
-        return changes.change_elements(self.case.profiles, previous.inputs, donor, self.builder.generator, operand)
+        made = changes.change_elements(self.case.profiles, previous.inputs, donor, self.builder.generator, operand)
+        return None if made is None else laid_out_like(made, previous.inputs)
 
     def _planted(self, step: Step) -> Call | None:
         what = "nan" if step.content == "nan" else "inf"
@@ -165,18 +212,19 @@ class ScriptMaker:
         made = families.plant(what, self.case.profiles, base, self.builder.generator)  # type: ignore[arg-type]
         if made is None:
             return None
+        inputs = laid_out_like(made.inputs, base)
         seed, reference, contract = fresh_seed(), self.builder.reference, self.case.contract
         try:
-            native = reference.run(made.inputs, seed, contract=contract)
+            native = reference.run(inputs, seed, contract=contract)
             low = reference.run(made.low, seed, contract=contract)
             high = reference.run(made.high, seed, contract=contract)
-            raw = reference.raw(made.inputs, native, seed)
+            raw = reference.raw(inputs, native, seed)
         except ProblemRefused:
             reference.select(self.case.name)
             return None
         depends = families.dependent(low.values, high.values)
-        answer = expect(raw, self.case.tolerance, nonfinite=made.nonfinite, depends=depends, inputs=made.inputs)
-        return Call(replace(step, layout="contiguous"), made.inputs, [], answer, seed)
+        answer = expect(raw, self.case.tolerance, nonfinite=made.nonfinite, depends=depends, inputs=inputs)
+        return Call(replace(step, layout="contiguous"), inputs, [], answer, seed)
 
 
 def _first(step: Step) -> probes.Content:

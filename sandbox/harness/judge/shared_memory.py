@@ -138,7 +138,7 @@ class SharedMemory:
         specs = []
         for index, value in enumerate(tensors):
             wanted = layouts[index] if index < len(layouts) else None
-            specs.append(wanted or TensorSpec.dense(tuple(value.shape), value.dtype))
+            specs.append(wanted or TensorSpec.kept(value))
         regions = [self.allocate(spec.extent) for spec in specs]
         dense = [TensorSpec.dense(item.shape, item.dtype) for item in expected]
         room = [self.allocate(spec.extent) for spec in dense]

@@ -97,16 +97,13 @@ class ReferenceHandlers:
         tensors: list[Tensor] = []
         tree = encode_tree(values, tensors)
         self._results = [item.detach().to(self._memory.device) for item in tensors]
-        return {
-            "tree": tree,
-            "tensors": [TensorSpec.dense(tuple(t.shape), t.dtype).to_message() for t in self._results],
-        }
+        return {"tree": tree, "tensors": [TensorSpec.kept(item).to_message() for item in self._results]}
 
     def _take(self, message: Message) -> Message:
-        """Copy held results into the regions given, densely."""
+        """Copy held results into the regions given, with the strides that were reported."""
         with torch.no_grad():
             for tensor, item in zip(self._results, message["spaces"], strict=True):
-                place(self._memory.bytes_of(item), TensorSpec.dense(tuple(tensor.shape), tensor.dtype)).copy_(tensor)
+                place(self._memory.bytes_of(item), TensorSpec.kept(tensor)).copy_(tensor)
         if self._memory.device.type == "cuda":
             torch.cuda.synchronize()
         self._results = []
