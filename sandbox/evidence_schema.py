@@ -99,6 +99,8 @@ class InstructionMix(Document):
     convert: int = 0
     shuffle: int = 0
     branches: int = 0
+    register_reallocation: int = 0
+    """USETMAXREG: registers moved between groups of warps, the mark of warp specialization."""
     opcodes: dict[str, int] = {}
     """Every base mnemonic."""
     loop: dict[str, int] = {}

@@ -149,15 +149,23 @@ def test_remarks_are_one_line_each() -> None:
 
 
 def test_advice_names_the_worst_first() -> None:
-    slow = {"kernel": "a", "status": "OK", "waves": 0.1, "programs": 13, "count": 1}
-    broken = {"kernel": "b", "status": "COMPILER_CRASH", "advice": "rewrite", "count": 1}
+    slow = {"kernel": "a", "status": "OK", "waves": 0.1, "programs": 13, "count": 1, "language": "triton"}
+    broken = {"kernel": "b", "status": "COMPILER_CRASH", "advice": "rewrite", "count": 1, "language": "triton"}
     work = {"compulsory_bytes": 100, "flops": 0, "extra_passes": 2.0}
-    lines = advice.advise([slow, broken], work, {"count": 1})
+    lines = advice.advise([slow, broken], work, {"count": 1}, "sm_90")
     assert (
         lines[0] == "b: rewrite"
         and "10%" in lines[1]
         and lines[-1].startswith("3 launches and torch operations move 3.0")
     )
+
+
+def test_warp_specialization_is_warned_of_where_it_hung() -> None:
+    mix = {"register_reallocation": 3, "tensor_core": 8}
+    launch = {"kernel": "a", "status": "OK", "language": "triton", "count": 1, "instructions": mix}
+    assert "warp specialization" in advice.advise([launch], None, {}, "sm_90")[0]
+    assert advice.advise([launch], None, {}, "sm_100") == []
+    assert advice.advise([launch | {"language": "cutile"}], None, {}, "sm_90") == []
 
 
 def test_a_child_that_hangs_is_killed_with_its_own() -> None:

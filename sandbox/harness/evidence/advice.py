@@ -12,11 +12,17 @@ _MATRIX_INTENSITY = 16.0
 """Operations a byte from which on a workload is taken to need tensor cores."""
 
 
-def advise(launches: list[dict[str, Any]], work: dict[str, Any] | None, host: dict[str, Any]) -> list[str]:
+def advise(launches: list[dict[str, Any]], work: dict[str, Any] | None, host: dict[str, Any], target: str) -> list[str]:
     """What to change, worst first; failures before inefficiencies."""
     failing = sorted(launches, key=lambda launch: -SEVERITY.index(launch["status"]))
     lines = [f"{launch['kernel']}: {launch['advice']}" for launch in failing if launch.get("advice")]
     for launch in launches:
+        specialized = (launch.get("instructions") or {}).get("register_reallocation")
+        if specialized and launch["language"] == "triton" and target == "sm_90":
+            # Every such kernel that was ever measured (ten, Triton 3.6 on an H200) hung; with 8 warps the request is ignored.
+            lines.append(
+                f"{launch['kernel']}: warp specialization takes effect here and hung on Hopper: leave it, or use 8 warps"
+            )
         lines += [f"{launch['kernel']}: {line}" for line in _of_launch(launch, work)]
     lines += _of_traffic(work, launches, host)
     return list(dict.fromkeys(lines))[:8]

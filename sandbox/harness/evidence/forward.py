@@ -259,7 +259,7 @@ def _evidence(done: Pass, target: str, setting: Setting, work: dict[str, Any] | 
     notes = [*done.notes, *([note] if note else [])]
     if host.get("compiled"):
         notes.append("torch.compile is used: its operations are counted as if nothing were fused")
-    advice = advise(launches, full, host)
+    advice = advise(launches, full, host, target)
     if status == "HOST_ERROR":
         advice.insert(0, "forward fails before its kernels are all launched: fix the host code at that line")
     return {

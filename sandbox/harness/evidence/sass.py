@@ -63,6 +63,7 @@ _GROUPS: dict[str, frozenset[str]] = {
     ),
     "convert": frozenset(["F2F", "F2FP", "F2I", "F2IP", "I2F", "I2FP", "I2I", "FRND", "I2IP"]),
     "shuffle": frozenset({"SHFL", "REDUX"}),
+    "register_reallocation": frozenset({"USETMAXREG"}),
     "branches": frozenset({"BRA", "BRX", "JMP", "BRXU"}),
 }
 _FLOAT_NOT_TENSOR = frozenset({"HFMA2_MMA"})
