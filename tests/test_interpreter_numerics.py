@@ -170,3 +170,13 @@ def test_a_program_that_polls_lets_others_run() -> None:
     scheduler.run_all()
     assert order[0] == ("start", 0) and order.index(("end", 2)) < order.index(("end", 0))
     assert sorted(order) == sorted((word, p) for word in ("start", "end") for p in range(4))
+
+
+def test_programs_in_a_circle_are_named() -> None:
+    def body(program: tuple[int, int, int]) -> None:
+        for _ in range(10**7):
+            scheduler.polled(1, b"never")
+
+    scheduler = Scheduler((40, 1, 1), body)
+    with pytest.raises(Unsupported, match="wait for each other"):
+        scheduler.run_all()

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 
+from .errors import Unsupported
+
 Index = tuple[int, int, int]
 
 _POLLS_BEFORE_YIELD = 64
-_NESTED_PROGRAMS = 40
+_NESTED_PROGRAMS = 16
 """Each nested program adds to Python's stack."""
+_REFUSALS = 1000
+"""A scalar that is read again and again need not be a wait; this often, it is."""
 
 
 class Scheduler:
@@ -25,6 +29,7 @@ class Scheduler:
         self._depth = 0
         self._last: tuple[int, int] = (0, 0)
         self._polls = 0
+        self._refused = 0
         self.program: Index = (0, 0, 0)
 
     def run_all(self) -> None:
@@ -33,9 +38,13 @@ class Scheduler:
             pass
 
     def run_next(self) -> bool:
-        """Run one pending program to its end; False where there is none, or too many are nested."""
+        """Run one pending program to its end; False where there is none.
+
+        Raises:
+            Unsupported: where programs wait for each other in a chain that is too long.
+        """
         if self._depth >= _NESTED_PROGRAMS:
-            return False
+            return self._stuck()
         program = next(self._pending, None)
         if program is None:
             return False
@@ -48,6 +57,12 @@ class Scheduler:
             if self._depth:
                 self.program = outer
         return True
+
+    def _stuck(self) -> bool:
+        self._refused += 1
+        if self._refused > _REFUSALS:
+            raise Unsupported(f"more than {_NESTED_PROGRAMS} programs that wait for each other")
+        return False
 
     def polled(self, address: int, value: bytes) -> bool:
         """Note a scalar read. True if another program ran because of it."""

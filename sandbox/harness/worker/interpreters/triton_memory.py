@@ -1,4 +1,7 @@
-"""Loads, stores, atomics, block pointers and tensor descriptors of Triton's interpreter, bounds-checked."""
+"""Loads, stores, atomics, block pointers and tensor descriptors of Triton's interpreter, bounds-checked.
+
+Each ``create_…`` replaces the method of that name of ``triton.runtime.interpreter.InterpreterBuilder``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Elementwise arithmetic of the cuTile stand-in: cuTile's promotions, each result rounded to its dtype."""
+"""Elementwise arithmetic of the cuTile stand-in: cuTile's promotions, each result rounded to its dtype.
+
+What has no docstring does what cuda-tile 1.7.0 documents under the same name.
+"""
 
 from __future__ import annotations
 

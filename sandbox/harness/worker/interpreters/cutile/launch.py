@@ -1,4 +1,7 @@
-"""Kernels of the cuTile stand-in: how they are declared and launched. A block is one call of the kernel's own body."""
+"""Kernels of the cuTile stand-in: how they are declared and launched. A block is one call of the kernel's own body.
+
+What has no docstring does what cuda-tile 1.7.0 documents under the same name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Arrays of the cuTile stand-in: views of torch storages, loaded and stored by tiles, by indices, or atomically."""
+"""Arrays of the cuTile stand-in: views of torch storages, loaded and stored by tiles or by indices.
+
+What has no docstring does what cuda-tile 1.7.0 documents under the same name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tiles and scalars of the cuTile stand-in: values with cuTile's dtype rules, rounded at every operation."""
+"""Tiles and scalars of the cuTile stand-in: values with cuTile's dtype rules, rounded at every operation.
+
+What has no docstring does what cuda-tile 1.7.0 documents under the same name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tiled views and raw memory of arrays of the cuTile stand-in."""
+"""Tiled views and raw memory of arrays of the cuTile stand-in.
+
+What has no docstring does what cuda-tile 1.7.0 documents under the same name.
+"""
 
 from __future__ import annotations
 
