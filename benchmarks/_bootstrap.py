@@ -43,10 +43,10 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def device_name(wanted: str) -> str:
-    """`auto` resolved, without importing torch: a GPU if nvidia-smi knows one."""
-    if wanted != "auto":
-        return wanted
-    return "cuda" if _card() else "cpu"
+    """`auto` resolved, without importing torch: the first GPU if nvidia-smi knows one; a GPU always by its number."""
+    if wanted == "auto":
+        wanted = "cuda" if _card() else "cpu"
+    return "cuda:0" if wanted == "cuda" else wanted
 
 
 def _card() -> str:

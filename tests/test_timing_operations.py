@@ -60,7 +60,7 @@ def bench(desk: tuple[TimingDesk, Verifier], source: str, **options: Any) -> Mea
 
 
 def test_a_passed_candidate_is_timed_profiled_and_confirmed(desk: tuple[TimingDesk, Verifier]) -> None:
-    result = bench(desk, CANDIDATE, profile=True, confirm=True)
+    result = bench(desk, CANDIDATE, profile=True, confirm=True, max_seconds=15.0)
     assert result.status is EvaluationStatus.PASSED and result.verdict == "faster" and result.baseline == "eager"
     assert result.speedup is not None and result.latency_ms is not None and result.samples
     assert 1.2 < result.speedup.ratio < 2.1

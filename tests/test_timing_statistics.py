@@ -123,24 +123,24 @@ def test_the_error_spent_never_exceeds_the_design(values: list[float], step: int
 
 @pytest.mark.parametrize("baseline_ms", [0.02, 0.2, 2.0])
 def test_equal_kernels_are_rarely_called_different(baseline_ms: float) -> None:
-    found = verdicts(200, baseline_ms=baseline_ms, **HARD)
-    assert found.count("faster") + found.count("slower") <= 10
-    assert found.count("same") >= 150
+    found = verdicts(80, baseline_ms=baseline_ms, **HARD)
+    assert found.count("faster") + found.count("slower") <= 4
+    assert found.count("same") >= 60
 
 
 def test_equal_kernels_in_processes_that_differ_a_little() -> None:
     wrong = 0
-    for seed in range(100):
+    for seed in range(60):
         bias = math.exp(np.random.default_rng(seed).normal(0.0, 0.002))
         source = SimulatedDevice(seed=seed, baseline_ms=0.2, ratio=bias, **HARD)  # type: ignore[arg-type]
         wrong += Sampler(source, SamplingPlan(), Design()).run().estimate.verdict in ("faster", "slower")
-    assert wrong <= 5
+    assert wrong <= 3
 
 
 @pytest.mark.parametrize(("ratio", "right"), [(1.03, "faster"), (1 / 1.03, "slower")])
 def test_three_percent_are_found(ratio: float, right: str) -> None:
-    found = verdicts(200, baseline_ms=1.0, ratio=ratio, noise=0.02, **HARD)
-    assert found.count(right) >= 170
+    found = verdicts(80, baseline_ms=1.0, ratio=ratio, noise=0.02, **HARD)
+    assert found.count(right) >= 68
 
 
 def test_few_long_calls_stay_within_the_budget_and_claim_little() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tilecast.sandbox.harness.judge.timing.place import Place
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 
 CPU = torch.device("cpu")
-EAGER = BenchOptions(baseline="eager", max_seconds=6.0)
+EAGER = BenchOptions(baseline="eager", max_seconds=12.0)
 
 
 def model(name: str, body: str, top: str = "") -> str:
@@ -88,11 +89,12 @@ def test_a_known_ratio_is_found(zygotes: Zygotes, benchmark: Benchmark) -> None:
     assert 2.0 < latency["candidate"] < latency["baseline"] < 8.0
     details = result["details"]
     assert isinstance(details, dict)
-    assert details["outputs_checked"] >= 100 and details["clocks"]["disagreement"] == ""
+    assert details["outputs_checked"] >= 40 and details["clocks"]["disagreement"] == ""
 
 
 def test_the_same_kernel_is_not_called_different(zygotes: Zygotes, benchmark: Benchmark) -> None:
-    assert measured(zygotes, benchmark, model("ModelNew", SLEEPING))["verdict"] in ("same", "undecided")
+    short = BenchOptions(baseline="eager", max_seconds=4.0)
+    assert measured(zygotes, benchmark, model("ModelNew", SLEEPING), short)["verdict"] in ("same", "undecided")
 
 
 def test_spikes_and_drift_do_not_decide(zygotes: Zygotes, benchmark: Benchmark) -> None:
@@ -103,10 +105,10 @@ def test_spikes_and_drift_do_not_decide(zygotes: Zygotes, benchmark: Benchmark) 
         "time.sleep(0.003 * factor * drift)\nreturn torch.softmax(x, -1)"
     )
     shaky = model("ModelNew", body, "START = time.monotonic()\n")
-    options = BenchOptions(baseline_source=shaky, max_seconds=6.0)
+    options = BenchOptions(baseline_source=shaky, max_seconds=4.0)
     assert measured(zygotes, benchmark, shaky, options)["verdict"] in ("same", "undecided")
     faster = shaky.replace("0.003 *", "0.002 *")
-    result = measured(zygotes, benchmark, faster, options)
+    result = measured(zygotes, benchmark, faster, replace(options, max_seconds=12.0))
     assert result["verdict"] == "faster" and result["baseline"] == "file"
 
 

@@ -174,6 +174,7 @@ class Benchmark:
         window = self.window()
         notes: list[str] = []
         reference = None if name == EAGER else self.baselines.worker(EAGER)
+        self.start_alike(candidate, baseline, reference)
         legs = PairedLegs(candidate, baseline, self.contents, self._rules(), window, reference)
         legs.on_baseline_difference = notes.append
         plan = self.place.plan(options.max_seconds, self.contents.call_bytes)
@@ -187,6 +188,13 @@ class Benchmark:
         if notes:
             notes[:] = [f"the baseline's own outputs differ from the eager reference's: {notes[0]}"]
         return Timed(sampled, legs, window, notes)
+
+    def start_alike(self, *workers: TimedWorker | None) -> None:
+        """A reference that writes to its state: all sides start from the same one, and then make the same calls."""
+        if self.case.contract.written_state:
+            for worker in workers:
+                if worker is not None:
+                    worker.session.set_parameters(self.case.state)
 
     def _rules(self) -> LegRules:
         contract = self.case.contract

@@ -69,6 +69,7 @@ def soak(bench: Benchmark, session: Session) -> int:
     reference = bench.baselines.worker("eager")
     legs = SOAK_CALLS // SOAK_LEG
     for _ in range(legs):
+        bench.start_alike(worker, reference)
         contents = bench.contents.draw(SOAK_LEG)
         expected = reference.leg(contents, "cold", 0)
         worker.shift(contents, [ALIGNMENT_BYTES * secrets.randbelow(LARGEST_SHIFT + 1) for _ in contents])

@@ -17,6 +17,9 @@ from tilecast.sandbox.harness.judge.timing.sampling import Leg, Side
 from tilecast.sandbox.harness.judge.timing.window import Window
 from tilecast.sandbox.harness.judge.timing.workers import Content, LegRun, Mode, TimedWorker
 
+EMPTY_LEGS, EMPTY_AGAIN_AFTER = 5, 8
+"""Empty legs before the first leg of a size, and after how many legs of a side there is one more."""
+
 
 class ContentSource(Protocol):
     """Draws contents, and applies the strict rule where the quick check is not satisfied."""
@@ -97,7 +100,9 @@ class PairedLegs:
             WorkerFailed: if the candidate failed, its process changed, or an output was wrong.
         """
         if calls not in self.empty:
-            self.measure_empty(calls, 3)
+            self.measure_empty(calls, EMPTY_LEGS)
+        elif len(self.clocks[side]) % EMPTY_AGAIN_AFTER == EMPTY_AGAIN_AFTER - 1:
+            self.measure_empty(calls, 1)
         items = self._take(side, calls)
         worker = self.workers[side]
         waited_ms = worker.waited_ms()
@@ -107,6 +112,14 @@ class PairedLegs:
         self.clocks[side].append(LegClocks(calls, float(run.inner_ms.sum()), run.worker_ms, run.judge_ms))
         self._settle(side, items, run)
         return Leg(side, run.inner_ms, run.judge_ms, reason)
+
+    def settled(self) -> None:
+        """Forget clocks of the warm-up, when the device may have been slow: an empty leg that took long would hide lies."""
+        for side in ("candidate", "baseline"):
+            self.clocks[side].clear()
+            self.waiting[side] = Waiting()
+        self.empty.clear()
+        self.empty_call_ms.clear()
 
     def interference(self) -> float:
         """What other work on the processors may have done to the ratio; nothing where a device does the work."""

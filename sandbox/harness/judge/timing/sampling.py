@@ -48,6 +48,10 @@ class LegSource(Protocol):
         """The judge's monotonic clock, in seconds."""
         ...
 
+    def settled(self) -> None:
+        """The warm-up is over: what was noted of clocks so far is not to be used."""
+        ...
+
     def interference(self) -> float:
         """By how much, as a fraction, others on the device may have shifted the ratio so far (0 where nobody did)."""
         ...
@@ -166,6 +170,7 @@ class Sampler:
             NothingUsable: if every block was discarded.
         """
         call_s, stable = self.warm_up()
+        self.source.settled()
         design = self.comparison.design
         calls = calls_per_leg(call_s, self.plan, design.first_look_blocks)
         tried = 0

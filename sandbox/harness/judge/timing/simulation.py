@@ -43,6 +43,9 @@ class SimulatedDevice:
         """The virtual clock."""
         return self.clock_s
 
+    def settled(self) -> None:
+        """Nothing was noted."""
+
     def interference(self) -> float:
         """Nobody else uses a simulated device; spikes are part of it."""
         return 0.0
