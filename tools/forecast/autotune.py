@@ -28,6 +28,7 @@ import numpy as np
 
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.hardware import Hardware, find_hardware, require_hardware
+from tilecast.tools.forecast.excess import log_ratio
 from tilecast.tools.forecast.features import Described, Floor, describe_launches
 from tilecast.tools.forecast.model import WHOLE, Model, load
 from tilecast.tools.forecast.trace.program import LaunchTrace, Trace, walk_launch
@@ -60,7 +61,7 @@ def perf_model(
         if hardware is None:
             return 0.0
         described, floor = _describe(function, grid, arguments, hardware)
-        return floor.ms * math.exp(_centre(model, described))
+        return floor.ms * math.exp(float(log_ratio(_centre(model, described))))
 
     return expected_ms
 

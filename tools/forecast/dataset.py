@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tilecast.sandbox.corpus import RecordedProblem, Row
 from tilecast.sandbox.hardware import Hardware, find_hardware
+from tilecast.tools.forecast.excess import excess
 from tilecast.tools.forecast.features import Described, describe, problem_floor
 from tilecast.tools.forecast.resources import KernelFigures, from_evidence, from_kernels
 from tilecast.tools.forecast.trace import ProblemTrace, trace_candidate, trace_problem
@@ -65,8 +66,10 @@ class Example:
     passed: bool
     plain: Floats
     """Features from source, CONFIG and shapes."""
+    recorded: Floats
+    """The same with what a measurement's record says of its kernels."""
     informed: Floats
-    """The same with compile-time figures."""
+    """The same with the best compile-time figures at hand."""
     covered: bool
 
 
@@ -78,6 +81,8 @@ class Variant:
     config: Mapping[str, Any]
     ms: float | None
     figures: Mapping[str, KernelFigures]
+    """As recorded with the measurement."""
+    evidence: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,12 +100,6 @@ class ProblemExamples:
     baseline_ms: float | None = None
 
 
-def figures_of(row: Row, evidence: Mapping[str, Any] | None) -> dict[str, KernelFigures]:
-    """Compile-time figures of a recorded variant: evidence where it is at hand, else the recorded kernels."""
-    recorded = from_kernels(k.model_dump() for k in row.kernels)
-    return {**recorded, **from_evidence(evidence)} if evidence else recorded
-
-
 def problem_examples(record: RecordedProblem, evidence: EvidenceTable | None = None) -> ProblemExamples | None:
     """Examples of one recorded problem; None if its GPU is not in the catalogue or its reference cannot be walked."""
     variants = []
@@ -108,7 +107,7 @@ def problem_examples(record: RecordedProblem, evidence: EvidenceTable | None = N
         source = record.sources[row.candidate].source
         found = evidence.get((record.problem.sha256, record.variant(row).sha256)) if evidence else None
         ms = row.ms if row.status == "PASSED" else None
-        variants.append(Variant(source, row.config, ms, figures_of(row, found)))
+        variants.append(Variant(source, row.config, ms, from_kernels(k.model_dump() for k in row.kernels), found))
     baseline = record.baselines.get("__ref__")
     made = measured_examples(record.name, record.problem.source, record.info.gpu, variants)
     return made and replace(made, rows=tuple(record.rows), baseline_ms=baseline.ms if baseline is not None else None)
@@ -123,19 +122,24 @@ def measured_examples(name: str, reference: str, gpu: str, variants: Sequence[Va
     examples: list[Example] = []
     names: tuple[str, ...] = ()
     for variant in variants:
-        plain, informed = _both(variant, traced, hardware)
+        plain, recorded, informed = _tiers(variant, traced, hardware)
         names = plain.names
         passed = variant.ms is not None and variant.ms > 0
         ratio = math.log(variant.ms / floor) if variant.ms and passed else math.nan
         family = key + family_key(variant.source)
-        examples.append(Example(key, family, ratio, passed, plain.values, informed.values, plain.covered))
+        examples.append(
+            Example(key, family, ratio, passed, plain.values, recorded.values, informed.values, plain.covered)
+        )
     return ProblemExamples(name, key, names, floor, hardware, tuple(examples))
 
 
-def _both(variant: Variant, problem: ProblemTrace, hardware: Hardware) -> tuple[Described, Described]:
+def _tiers(variant: Variant, problem: ProblemTrace, hardware: Hardware) -> tuple[Described, Described, Described]:
     trace = trace_candidate(variant.source, problem, variant.config)
     plain = describe(trace, problem, hardware)
-    return plain, describe(trace, problem, hardware, variant.figures) if variant.figures else plain
+    recorded = describe(trace, problem, hardware, variant.figures) if variant.figures else plain
+    if not variant.evidence:
+        return plain, recorded, recorded
+    return plain, recorded, describe(trace, problem, hardware, {**variant.figures, **from_evidence(variant.evidence)})
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,10 @@ class Table:
 
     names: tuple[str, ...]
     plain: Floats
+    recorded: Floats
     informed: Floats
     target: Floats
+    """Excess over the floor on the learned scale."""
     passed: npt.NDArray[np.bool_]
     problem: npt.NDArray[np.int64]
     family: npt.NDArray[np.int64]
@@ -168,7 +174,8 @@ def table_of(problems: Sequence[ProblemExamples]) -> Table:
         names=problems[0].names,
         plain=np.array([e.plain for e in examples], dtype=np.float32).astype(np.float64),
         informed=np.array([e.informed for e in examples], dtype=np.float32).astype(np.float64),
-        target=np.array([e.log_ratio for e in examples]),
+        recorded=np.array([e.recorded for e in examples], dtype=np.float32).astype(np.float64),
+        target=excess([e.log_ratio for e in examples]),
         passed=np.array([e.passed for e in examples]),
         problem=np.array([keys.index(e.problem) for e in examples]),
         family=np.array([families[e.family] for e in examples]),

@@ -21,6 +21,7 @@ from tilecast.sandbox.schema import Cost, Forecast
 from tilecast.sandbox.source import Candidate
 from tilecast.tools.forecast.base import ForecastContext
 from tilecast.tools.forecast.dataset import family_key, problem_key
+from tilecast.tools.forecast.excess import excess
 from tilecast.tools.forecast.features import Described, describe, problem_floor
 from tilecast.tools.forecast.model import Model, Weights, load
 from tilecast.tools.forecast.posterior import Posterior, condition, covariance, inflation
@@ -153,7 +154,7 @@ class LearnedForecaster:
         prior = covariance(model.similarity(rows, rows), families[:, None] == families[None, :], model.correlation)
         floor = problem_floor(problem, hardware).ms
         own = rows[len(seen) :]
-        targets = np.array([math.log((t.latency_ms or 1.0) / floor) for t in tried])
+        targets = excess([math.log((t.latency_ms or 1.0) / floor) for t in tried])
         residuals = (targets - model.centres(own)) / model.spreads(own) if tried else np.zeros(0)
         index = np.arange(len(seen), len(everyone))
         return condition(prior, model.correlation, index, residuals), inflation(

@@ -22,7 +22,7 @@ from tilecast.tools.forecast.predictive import LEVELS, Predictive
 from tilecast.tools.forecast.trees import Trees, from_arrays
 
 Floats = npt.NDArray[np.float64]
-FORMAT = 1
+FORMAT = 2
 SHIPPED = "weights.npz"
 WHOLE = "all"
 
@@ -57,11 +57,11 @@ class Model:
     novelty_limit: float
 
     def centres(self, rows: Floats) -> Floats:
-        """Expected ln(ms / floor), one a row."""
+        """Expected excess over the floor on the learned scale (:mod:`tilecast.tools.forecast.excess`), one a row."""
         return self.centre.predict(rows)
 
     def spreads(self, rows: Floats) -> Floats:
-        """Standard deviation of the residual, in natural-log units."""
+        """Standard deviation of the residual, on the learned scale."""
         result: Floats = self.scale * np.exp(np.clip(self.spread.predict(rows), -4.0, 1.5))
         return result
 
@@ -86,7 +86,7 @@ class Model:
 
     def predictive(self, centre: float, spread: float, floor_ms: float) -> Predictive:
         """The distribution of log-milliseconds."""
-        return Predictive(centre + float(np.log(floor_ms)), spread, self.shape)
+        return Predictive(centre, spread, self.shape, float(np.log(floor_ms)))
 
     def arrays(self, prefix: str) -> dict[str, npt.NDArray[Any]]:
         """All fields but the names, for one archive."""

@@ -15,6 +15,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
+from tilecast.tools.forecast.excess import excess, log_ratio
 from tilecast.tools.forecast.model import Model
 from tilecast.tools.forecast.posterior import condition
 from tilecast.tools.forecast.predictive import LEVELS
@@ -39,7 +40,7 @@ class Beliefs:
     """What is believed of a set of candidates before any of them is measured."""
 
     centre: Floats
-    """ln(ms / floor)."""
+    """Excess over the floor on the learned scale."""
     spread: Floats
     valid: Floats
     prior: Floats
@@ -52,8 +53,7 @@ def draw(beliefs: Beliefs, seed: int) -> Floats:
     count = len(beliefs.centre)
     matrix = beliefs.prior + (beliefs.model.correlation.noise + 1e-6) * np.eye(count)
     normal = np.linalg.cholesky(matrix) @ np.random.default_rng(seed).standard_normal((count, DRAWS))
-    result: Floats = beliefs.centre[:, None] + beliefs.spread[:, None] * shaped(normal, beliefs.model.shape)
-    return result
+    return log_ratio(beliefs.centre[:, None] + beliefs.spread[:, None] * shaped(normal, beliefs.model.shape))
 
 
 def batch_order(beliefs: Beliefs, seed: int = 0) -> list[int]:
@@ -92,7 +92,7 @@ def adaptive_order(
         value = measure(chosen)
         if value is not None:
             seen.append(chosen)
-            residuals.append(float((value - beliefs.centre[chosen]) / beliefs.spread[chosen]))
+            residuals.append(float((excess(value) - beliefs.centre[chosen]) / beliefs.spread[chosen]))
             best = min(best, value)
     return order
 
@@ -107,7 +107,7 @@ def next_choice(
     if np.isinf(best):
         return int(np.argmax(np.where(left, -centre, -np.inf)))
     shape = np.asarray(beliefs.model.shape)
-    outcomes = centre[:, None] + deviation[:, None] * shape[None, :]
+    outcomes = log_ratio(centre[:, None] + deviation[:, None] * shape[None, :])
     gain = beliefs.valid * np.maximum(0.0, np.exp(np.maximum(best - outcomes, 0.0)) - 1).mean(axis=1)
     return int(np.argmax(np.where(left, gain - TIE * centre, -np.inf)))
 

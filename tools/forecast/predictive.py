@@ -14,10 +14,12 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from tilecast.sandbox import bins
 from tilecast.sandbox.schema import Cost, Forecast, ForecastBin, Range
 from tilecast.sandbox.source import Candidate
+from tilecast.tools.forecast.excess import excess, log_ratio
 
 LEVELS: tuple[float, ...] = tuple(i / 40 for i in range(1, 40))
 """Probabilities at which a shape's quantiles are tabulated."""
@@ -38,15 +40,20 @@ def normal_shape() -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Predictive:
-    """Distribution of the natural log of a latency in milliseconds."""
+    """Distribution of the natural log of a latency in milliseconds.
+
+    With ``floor_log_ms`` the numbers are on the scale of :mod:`tilecast.tools.forecast.excess` over that floor, else plain.
+    """
 
     centre: float
     scale: float
     shape: tuple[float, ...]
+    floor_log_ms: float | None = None
 
     def cdf(self, log_ms: float) -> float:
         """Probability that the latency is at most ``exp(log_ms)`` milliseconds."""
-        z = (log_ms - self.centre) / max(self.scale, 1e-9)
+        value = log_ms if self.floor_log_ms is None else float(excess(log_ms - self.floor_log_ms))
+        z = (value - self.centre) / max(self.scale, 1e-9)
         first, last = self.shape[0], self.shape[-1]
         edge = math.log(LEVELS[0] / (1 - LEVELS[0]))
         slope = 2 * -edge / max(last - first, 1e-9)
@@ -58,7 +65,14 @@ class Predictive:
 
     def quantile(self, level: float) -> float:
         """Log-milliseconds below which the latency lies with this probability (within the table's range)."""
-        return self.centre + self.scale * float(np.interp(level, LEVELS, self.shape))
+        return float(self.log_ms(self.centre + self.scale * float(np.interp(level, LEVELS, self.shape))))
+
+    def log_ms(self, value: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Log-milliseconds of values on this distribution's scale."""
+        if self.floor_log_ms is None:
+            return np.asarray(value, dtype=np.float64)
+        result: npt.NDArray[np.float64] = self.floor_log_ms + log_ratio(value)
+        return result
 
     def bin_probabilities(self, baseline_ms: float) -> list[float]:
         """Probabilities of the eight speedup bins over a baseline in milliseconds; they sum to 1."""
@@ -69,7 +83,7 @@ class Predictive:
 
     def expected_gain(self, incumbent_ms: float) -> float:
         """Expected log-improvement over an incumbent, ``E[max(0, ln incumbent - ln ms)]``, by the quantile table."""
-        gaps = math.log(incumbent_ms) - (self.centre + self.scale * np.asarray(self.shape))
+        gaps = math.log(incumbent_ms) - self.log_ms(self.centre + self.scale * np.asarray(self.shape))
         return float(np.maximum(gaps, 0.0).mean())
 
 

@@ -39,11 +39,11 @@ SPREAD = {"n_estimators": 60, "learning_rate": 0.06, "num_leaves": 6, "min_child
 VALID = {"n_estimators": 40, "learning_rate": 0.06, "num_leaves": 4, "min_child_samples": 60, "colsample_bytree": 0.4,
          "subsample": 0.7, "subsample_freq": 1, "reg_lambda": 20.0, "objective": "binary"}  # fmt: skip
 SEEDS = 3
-SMALLEST_RESIDUAL = 0.02
-"""Residuals below this many natural-log units say nothing about the spread (measurement noise is about as large)."""
+SMALLEST_RESIDUAL = 0.05
+"""Residuals below this say nothing about the spread: near the floor measurement noise is about as large."""
 
 POWERS = (1.0, 2.0, 4.0, 8.0, 16.0)
-SHARES = ((0.02, 0.05, 0.1, 0.2), (0.05, 0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7))
+SHARES = ((0.02, 0.05, 0.1, 0.2), (0.1, 0.2, 0.3), (0.3, 0.4, 0.5, 0.6, 0.7))
 LEAST_NOISE = 0.04
 """Grid of the residual's shares (problem, family, similar); what is left is noise."""
 
@@ -73,11 +73,14 @@ def _weights(problem: npt.NDArray[np.int64]) -> Floats:
 
 
 def _stack(table: Table, rows: Mask) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Both tiers of features below one another, so that one model serves with and without compile-time figures."""
+    """All tiers of features below one another, so that one model serves with and without compile-time figures."""
     same = (np.nan_to_num(table.plain[rows], nan=-1e9) == np.nan_to_num(table.informed[rows], nan=-1e9)).all(axis=1)
     index = np.flatnonzero(rows)
-    features = np.concatenate([table.informed[rows], table.plain[rows][~same]])
-    return features, np.concatenate([index, index[~same]])
+    middle = (np.nan_to_num(table.recorded[rows], nan=-1e9) == np.nan_to_num(table.informed[rows], nan=-1e9)).all(
+        axis=1
+    )
+    features = np.concatenate([table.informed[rows], table.plain[rows][~same], table.recorded[rows][~middle]])
+    return features, np.concatenate([index, index[~same], index[~middle]])
 
 
 def _fit(table: Table, rows: Mask, target: Floats, settings: dict[str, Any], seeds: int) -> Trees:
@@ -102,11 +105,11 @@ def _centred(trees: Trees, table: Table, rows: Mask, informed: bool = True) -> F
     return trees.predict((table.informed if informed else table.plain)[rows])
 
 
-def fit_centres(table: Table, say: Say, folds: bool = True) -> dict[frozenset[int], Trees]:
+def fit_centres(table: Table, say: Say, folds: bool = True, strict: bool = True) -> dict[frozenset[int], Trees]:
     """Centre trees by the set of problems that was left out: none, each one, and (for honest spreads) each pair."""
     count = len(table.keys)
     held: list[tuple[int, ...]] = [(), *itertools.combinations(range(count), 1)]
-    if folds:
+    if folds and strict:
         held += list(itertools.combinations(range(count), 2))
     found: dict[frozenset[int], Trees] = {}
     for number, left_out in enumerate(held, 1):
@@ -123,7 +126,8 @@ def _residuals(table: Table, centres: dict[frozenset[int], Trees], excluded: fro
     for problem in range(len(table.keys)):
         rows = table.passed & (table.problem == problem)
         if problem not in excluded and rows.any():
-            found[rows] = table.target[rows] - _centred(centres[excluded | {problem}], table, rows)
+            centre = centres.get(excluded | {problem}) or centres[frozenset({problem})]
+            found[rows] = table.target[rows] - _centred(centre, table, rows)
     return found
 
 
@@ -202,7 +206,7 @@ def fit_correlation(
         own = rows & (table.problem == problem)
         if own.sum() < 5:
             continue
-        leaves = centres[excluded | {problem}].leaves(table.informed[own])
+        leaves = (centres.get(excluded | {problem}) or centres[frozenset({problem})]).leaves(table.informed[own])
         similar = (leaves[:, None, :] == leaves[None, :, :]).mean(axis=2)
         family = table.family[own]
         blocks.append((similar, family[:, None] == family[None, :], full[own]))
@@ -220,8 +224,13 @@ def fit_correlation(
     return max(found, key=total) if blocks else start[0]
 
 
-def fit(problems: Sequence[ProblemExamples], say: Say = lambda _: None, folds: bool = True) -> Weights:
+def fit(
+    problems: Sequence[ProblemExamples], say: Say = lambda _: None, folds: bool = True, strict: bool = True
+) -> Weights:
     """Fit on all problems; with ``folds`` also keep, for each problem, the model that never saw it.
+
+    The centre of a left-out problem's model never saw it either way. With ``strict`` neither did the models whose residuals
+    its spread, shape and correlations come from (one more fit for each pair of problems).
 
     Raises:
         UsageError: with fewer than three problems, or without LightGBM.
@@ -231,18 +240,18 @@ def fit(problems: Sequence[ProblemExamples], say: Say = lambda _: None, folds: b
         raise UsageError(
             f"{len(table.keys)} measured problem(s): at least 3 are needed to learn what carries over to another"
         )
-    centres = fit_centres(table, say, folds)
+    centres = fit_centres(table, say, folds, strict)
     models = {WHOLE: assemble(table, centres, frozenset())}
     for number, key in enumerate(table.keys if folds else ()):
         say(f"spread and correlation without problem {number + 1} of {len(table.keys)}")
         models[key] = assemble(table, centres, frozenset({number}))
-    return Weights(table.names, models, card(table, problems))
+    return Weights(table.names, models, card(table, problems, strict))
 
 
-def card(table: Table, problems: Sequence[ProblemExamples]) -> dict[str, Any]:
+def card(table: Table, problems: Sequence[ProblemExamples], strict: bool) -> dict[str, Any]:
     """What the weights were made from."""
     digest = hashlib.sha256()
-    for array in (table.plain, table.informed, table.target):
+    for array in (table.plain, table.recorded, table.informed, table.target):
         digest.update(np.ascontiguousarray(np.nan_to_num(array, nan=-1.0)).tobytes())
     return {
         "training_sha256": digest.hexdigest(),
@@ -252,5 +261,6 @@ def card(table: Table, problems: Sequence[ProblemExamples]) -> dict[str, Any]:
         "families": int(table.family.max()) + 1,
         "gpus": sorted({p.hardware.key for p in problems}),
         "features": len(table.names),
+        "strict": strict,
         "settings": {"centre": CENTRE, "spread": SPREAD, "valid": VALID, "seeds": SEEDS},
     }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tilecast.sandbox import bins
+from tilecast.tools.forecast.excess import log_ratio
 from tilecast.tools.forecast.pooling import Pair, earned_weight, pooled
 from tilecast.tools.study import calibration, metrics
 from tilecast.tools.study.calibration import Judged
@@ -128,7 +129,7 @@ def ensemble_policy(shares: Mapping[str, float]) -> Policy:
     def order(pool: Pool, seed: int) -> Order:
         share, beliefs = shares[pool.name], beliefs_of(pool)
         base = math.log(pool.baseline_ms or 1.0)
-        own = base - (beliefs.centre + math.log(pool.floor_ms))
+        own = base - (log_ratio(beliefs.centre) + math.log(pool.floor_ms))
         other = np.array([mean_log_speedup(p or [1.0] * bins.COUNT) for p in pool.llm])
         pooled_guess = (1 - share) * own + share * other
         return [int(i) for i in np.argsort(-pooled_guess, kind="stable")]
