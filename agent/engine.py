@@ -209,7 +209,12 @@ class Engine:
             proposer=proposer,
             forecaster=parts.forecaster or make_forecaster(request.settings.forecaster, model=model, journal=journal),
             options=request.options,
-            rules=Rules(request.target_speedup, request.patience, BARREN_LIMIT_PAID if paid else BARREN_LIMIT_FREE),
+            rules=Rules(
+                request.target_speedup,
+                request.patience,
+                BARREN_LIMIT_PAID if paid else BARREN_LIMIT_FREE,
+                request.confirm,
+            ),
             seed=log.header.seed,
             listeners=self._listeners,
             device_turn=lambda: device_turn(device, self._say_step),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tilecast.agent.budget import Amount
 from tilecast.agent.policy import expected_seconds
@@ -60,18 +61,34 @@ def on_device(
     Raises:
         EnvironmentFailure: if the machine is broken.
     """
+    step = attempt(services, candidate, used_s, work)
+    if step.answer is None:
+        _lose(services, candidate, used_s + step.seconds, f"the budget ended its evaluation ({step.ended_by})")
+    return step.answer
+
+
+@dataclass(frozen=True)
+class Attempt(Generic[Answer]):
+    """One step on the device: its answer, or None with the meter that ended it; device seconds within what was left."""
+
+    answer: Answer | None
+    seconds: float
+    ended_by: str = ""
+
+
+def attempt(
+    services: Services, candidate: CandidateState, used_s: float, work: Callable[[EvaluationOptions], Answer]
+) -> Attempt[Answer]:
+    """As :func:`on_device`, leaving it to the caller what an end by the budget means."""
     left_s, minutes_left_s = _left_s(services, candidate) - used_s, services.ledger.left("minutes") * 60
-    allowed_s = max(LEAST_S, min(left_s, minutes_left_s))
     with services.device_turn():
         began = time.monotonic()
-        answer = _watched(services, allowed_s, work)
+        answer = _watched(services, max(LEAST_S, min(left_s, minutes_left_s)), work)
         took_s = time.monotonic() - began
     if answer is not None and not (services.sandbox.device.recorded and answer.seconds > left_s):
-        return answer
-    spent_s = used_s + (answer.seconds if answer is not None else took_s)
-    meter = "minutes" if minutes_left_s < left_s else "gpu_seconds"
-    _lose(services, candidate, min(spent_s, left_s + used_s), f"the budget ended its evaluation ({meter})")
-    return None
+        return Attempt(answer, answer.seconds)
+    spent_s = answer.seconds if answer is not None else took_s
+    return Attempt(None, min(spent_s, max(0.0, left_s)), "minutes" if minutes_left_s < left_s else "gpu_seconds")
 
 
 def finish(services: Services, candidate: CandidateState, result: Measurement, seconds: float) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from tilecast.agent.budget import MeterName
 from tilecast.agent.evaluating import begin, benchmark_verifies, finish, next_cost, on_device, sink, total_seconds
-from tilecast.agent.policy import Stop, choose, judge, machine_failure, resume_at, screen, stop_of
+from tilecast.agent.finalists import confirm
+from tilecast.agent.policy import Stop, choose, is_finalist, judge, machine_failure, resume_at, screen, stop_of
 from tilecast.agent.progress import Finished, Step
 from tilecast.agent.proposing import START_ORIGIN, received, top_up
 from tilecast.agent.record.events import Forecasted, Stopped, Verified
@@ -108,7 +109,10 @@ def benchmark(state: LoopState, services: Services) -> LoopState:
         lambda options: services.sandbox.benchmark(services.problem, text, options, sink(services, candidate)),
     )
     if result is not None:
-        finish(services, candidate, result, total_seconds(verification, result))
+        seconds = total_seconds(verification, result)
+        if services.rules.confirm and benchmark_verifies(services.sandbox) and is_finalist(services.log.state, result):
+            result, seconds = confirm(services, candidate, result, seconds)
+        finish(services, candidate, result, seconds)
     return {**state, "phase": "decide"}
 
 

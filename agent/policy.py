@@ -29,6 +29,8 @@ class Rules:
     target_speedup: float | None = None
     patience: int | None = None
     barren_limit: int = BARREN_LIMIT_FREE
+    confirm: bool = True
+    """Examine a candidate that is about to take the lead a second time, in a fresh process."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,15 @@ def machine_failure(state: RunState) -> str | None:
     if len(passed) >= UNTIMED and all(r.latency_ms is None for r in passed):
         return f"{len(passed)} candidates were correct and none could be timed here: {_rejection(passed[-1])}"
     return None
+
+
+def is_finalist(state: RunState, result: Measurement) -> bool:
+    """Whether a measurement would take the lead and is faster than the baseline: the ones that are worth a second look."""
+    if result.status is not EvaluationStatus.PASSED or result.speedup is None or result.verdict != "faster":
+        return False
+    best = state.best_state()
+    leader = best.result.speedup if best is not None and best.result is not None else None
+    return leader is None or result.speedup.ratio > leader.ratio
 
 
 def judge(state: RunState, candidate: CandidateState) -> Judged:

@@ -32,6 +32,7 @@ class OptimizeRequest:
         target_speedup: stop at this speedup over the baseline.
         patience: stop after so many evaluations in a row without a better one.
         seed: of every choice that is drawn.
+        confirm: examine a candidate that is about to take the lead a second time, in a fresh process.
         run_dir: folder that the run's own folder is made in; None is ``home/runs``.
     """
 
@@ -45,6 +46,7 @@ class OptimizeRequest:
     patience: int | None = None
     seed: int = 0
     run_dir: Path | None = None
+    confirm: bool = True
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant.

@@ -115,14 +115,20 @@ def test_eight_in_flight_start_no_more_evaluations_than_the_budget_has(seed: int
 
 def test_a_slow_answer_holds_up_nobody() -> None:
     order: list[int] = []
+    others_done = threading.Event()
 
     def listen(event: Progress) -> None:
         if isinstance(event, Finished):
             order.append(event.candidate.index)
+            if len(order) == 3:
+                others_done.set()
+
+    def slow_first(index: int) -> float:
+        assert index > 0 or others_done.wait(60), "the others waited for it"
+        return 0.0
 
     script = [variant(64, 1), FASTEST, OTHER, variant(128, 1)]
-    proposer = Scripted(script, True, lambda index: 0.5 if index == 0 else 0.0)
-    Engine(make_request(), [listen], make=making(proposer, None, 2)).run()
+    Engine(make_request(), [listen], make=making(Scripted(script, True, slow_first), None, 2)).run()
     assert order.index(0) >= 3
 
 
@@ -234,6 +240,7 @@ class Live(WatchedReplay):
         super().__init__()
         self.takes_s, self.stop = takes_s, threading.Event()
         self.options: list[EvaluationOptions] = []
+        self.not_again: dict[str, EvaluationStatus] = {}
 
     @property
     def device(self) -> DeviceFacts:
@@ -253,6 +260,10 @@ class Live(WatchedReplay):
             self.stop.clear()
             raise EnvironmentFailure("interrupted")
         found = super().benchmark(problem, candidate, options, progress)
+        if options.confirm and candidate.sha256 in self.not_again:
+            found = Measurement(
+                status=self.not_again[candidate.sha256], source_sha256=candidate.sha256, reason="not again"
+            )
         return found.model_copy(update={"seconds": self.takes_s, "recorded": False})
 
     def interrupt(self) -> None:
@@ -277,9 +288,35 @@ def test_minutes_end_an_evaluation_too() -> None:
 
 def test_real_seconds_are_charged_once_for_the_benchmark_that_verifies() -> None:
     sandbox = Live(takes_s=0.01)
-    result, _, _ = go(Scripted([FASTEST, OTHER]), sandbox, limits=Limits(evals=2))
+    result, _, _ = go(Scripted([FASTEST, OTHER]), sandbox, limits=Limits(evals=2), confirm=False)
     assert result.ledger.gpu_seconds.spent == pytest.approx(0.02) and len(sandbox.sent) == 2
     assert result.best is not None and not result.best.recorded
+
+
+def test_a_new_best_is_examined_twice_within_one_evaluation_and_others_once() -> None:
+    sandbox, slower = Live(takes_s=0.01), variant(64, 8)
+    result, log, _ = go(Scripted([slower, FASTEST, variant(128, 1), OTHER]), sandbox)
+    # Slower than the baseline, a best that is faster, no best, the final best.
+    assert [o.confirm for o in sandbox.options] == [False, False, True, False, False, True]
+    assert result.ledger.evals.spent == 4 and len(log.events("evaluated")) == 4
+    assert result.ledger.gpu_seconds.spent == pytest.approx(0.06)
+
+
+def test_a_best_that_does_not_stand_up_to_a_second_look_is_rejected() -> None:
+    sandbox = Live(takes_s=0.01)
+    sandbox.not_again = {OTHER.sha256: EvaluationStatus.REWARD_HACK}
+    result, log, _ = go(Scripted([FASTEST, OTHER]), sandbox)
+    assert result.best is not None and result.best.source_sha256 == FASTEST.sha256
+    assert log.state.candidates[1].judged is not None and log.state.candidates[1].judged.why == "REWARD_HACK: not again"
+
+
+def test_a_second_look_that_the_machine_fails_leaves_the_first_with_a_note() -> None:
+    sandbox = Live(takes_s=0.01)
+    sandbox.not_again = {FASTEST.sha256: EvaluationStatus.ENVIRONMENT_ERROR}
+    result, log, _ = go(Scripted([FASTEST]), sandbox)
+    found = log.state.candidates[0].result
+    assert result.best is not None and found is not None
+    assert found.details["notes"] == ["not confirmed in a fresh process: not again"]
 
 
 class Says(WatchedReplay):

@@ -50,6 +50,9 @@ def optimize(
         int | None,
         typer.Option(min=1, help="Stop after N evaluations without a better one.", rich_help_panel=STOPPING),
     ] = None,
+    confirm: Annotated[
+        bool, typer.Option("--confirm/--no-confirm", help="Examine a new best a second time, in a fresh process.")
+    ] = True,
     seed: Annotated[int | None, typer.Option(help="Seed of every random choice (default 0).")] = None,
     in_flight: Annotated[
         int | None, typer.Option(min=1, max=64, help="Proposals of a model asked for at once (default 4).")
@@ -89,7 +92,7 @@ def optimize(
         "max_usd": max_usd,
         "max_minutes": max_minutes,
     }
-    more = {"target_speedup": target_speedup, "patience": patience, "seed": seed}
+    more = {"target_speedup": target_speedup, "patience": patience, "seed": seed, "confirm": confirm}
     code = _optimize(problem, kernel, run_dir, resume, flags, more, _Faces(output, dry_run, yes, json_output))
     raise typer.Exit(code)
 

@@ -56,6 +56,7 @@ def build_request(
         patience=more["patience"],
         seed=more["seed"] or 0,
         run_dir=run_dir,
+        confirm=more.get("confirm", True),
     )
     return request, notes
 
@@ -89,6 +90,7 @@ def _resumed(
         limits=limits_of(settings.budget),
         target_speedup=more["target_speedup"] or kept["target_speedup"],
         patience=more["patience"] or kept["patience"],
+        confirm=more.get("confirm", True),
         seed=log.header.seed if more["seed"] is None else more["seed"],
     )
     return request, []

@@ -82,7 +82,8 @@ def detail_lines(found: CandidateDetail) -> list[str]:
     usd = "an unknown price" if found.usd is None else f"${found.usd:.4f}"
     lines.append(f"  cost: {found.tokens} tokens, {usd}, {candidate.gpu_seconds:.3g} device seconds")
     if candidate.forecast is not None and candidate.forecast.source != "none":
-        lines.append(f"  {wording.forecast_text(candidate.forecast)}; {candidate.forecast.why}")
+        why = f"; {candidate.forecast.why}" if candidate.forecast.speedup is not None else ""
+        lines.append(f"  {wording.forecast_text(candidate.forecast)}{why}")
     if candidate.action is not None:
         lines.append(f"  decided: {candidate.action}: {candidate.action_why}")
     result = candidate.result
