@@ -144,6 +144,12 @@ def with_rows(inputs: Sequence[Any], batched: Sequence[int], rows: int, donor: S
     return changed
 
 
+def batch_choices(inputs: Sequence[Any], rows: int) -> list[list[int]]:
+    """Sets of inputs whose first axis may be the batch of ``rows`` entries: all of that length, then each alone."""
+    shared = [i for i, v in enumerate(inputs) if isinstance(v, Tensor) and v.ndim and v.shape[0] == rows]
+    return [shared, *([index] for index in shared)] if len(shared) > 1 else [shared] if shared else []
+
+
 def row_counts(rows: int, workloads: int, domain: str) -> list[int]:
     """Other sizes of the batch axis, around tile edges: only where the problem itself names several workloads and its
     domain is open.

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Content = Literal["fresh", "elements", "operand", "row", "nan", "inf"]
+Content = Literal["fresh", "elements", "operand", "row", "rows", "nan", "inf"]
 Buffer = Literal["new", "refill", "reuse-freed"]
 
 POISON_BYTES = (0xFF, 0x7F)
@@ -35,10 +35,8 @@ class Step:
     """One call of a candidate.
 
     ``content``: ``fresh`` draws a new member of ``family``; ``elements``, ``operand`` and ``row`` change the previous
-    call's inputs a little;
-    ``nan`` and ``inf`` plant. ``buffer``: ``new`` memory, ``refill`` the same tensor objects in place,
-    ``reuse-freed`` new objects at an
-    address used before.
+    call's inputs a little; ``nan`` and ``inf`` plant; ``rows`` has another length of the first axis. ``buffer``: ``new``
+    memory, ``refill`` the same tensor objects in place, ``reuse-freed`` new objects at an address used before.
     """
 
     family: str

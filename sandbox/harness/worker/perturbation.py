@@ -20,11 +20,10 @@ _LEVELS = (1.0, 32.0)
 """Sizes of the perturbation in roundings. Where the effect of the larger one is more than proportional (a maximum
 that changes place, scores that differ by less than their rounding), honest kernels are as unsure as that.
 """
-_LEVELS_LARGE = (8.0,)
-_SMALL_ELEMENTS, _LARGE_ELEMENTS = 4096, 1 << 22
-"""Small outputs are perturbed twice at each size, as the effect on one number may vanish by luck; large ones once in
-all.
-"""
+_JUMP, _LEAST_COLUMNS = 8.0, 16
+"""Effects that grow this much faster than the perturbation are jumps; rows of fewer columns are taken together."""
+_SMALL_ELEMENTS = 4096
+"""Small outputs are perturbed twice at each size: the effect on one number may vanish by luck."""
 
 
 def is_low_float(dtype: torch.dtype) -> bool:
@@ -57,8 +56,6 @@ def unit_of(module: torch.nn.Module, inputs: Sequence[Any]) -> float:
 def levels(outputs: Sequence[Tensor]) -> tuple[float, ...]:
     """Sizes of the perturbations to make, one run each."""
     largest = max((item.numel() for item in outputs), default=0)
-    if largest > _LARGE_ELEMENTS:
-        return _LEVELS_LARGE
     return _LEVELS * 2 if largest <= _SMALL_ELEMENTS else _LEVELS
 
 
@@ -131,7 +128,25 @@ class Effects:
 
 def _largest(levels: dict[float, list[Tensor]]) -> Tensor | None:
     result: Tensor | None = None
-    for squares in levels.values():
-        mean = torch.stack(squares).mean(0) if len(squares) > 1 else squares[0]
-        result = mean if result is None else torch.maximum(result, mean)
-    return None if result is None else result.sqrt()
+    means: dict[float, Tensor] = {}
+    for level, squares in levels.items():
+        means[level] = torch.stack(squares).mean(0) if len(squares) > 1 else squares[0]
+        result = means[level] if result is None else torch.maximum(result, means[level])
+    if result is None or not result.numel():
+        return result
+    return result.clamp(min=_jumps(means)).sqrt()
+
+
+def _jumps(means: dict[float, Tensor]) -> float:
+    """Mean square of the largest jump of a row, 0 where every effect is in proportion.
+
+    Whether a row jumps (a near tie is decided the other way) is a matter of luck, so the largest jump counts for all.
+    """
+    low, high = _LEVELS
+    if low not in means or high not in means:
+        return 0.0
+    columns = means[low].shape[-1] if means[low].ndim else 1
+    shape = (-1, columns) if columns >= _LEAST_COLUMNS else (1, -1)
+    small, large = means[low].reshape(shape).mean(1), means[high].reshape(shape).mean(1)
+    jumping = large > _JUMP**2 * small
+    return float(large[jumping].max()) * high**2 if bool(jumping.any()) else 0.0
