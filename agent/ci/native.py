@@ -25,8 +25,22 @@ def put_in(module: ast.Module, path: str, tree: Tree) -> ast.Module:
     if filler.inline:
         helper = ast.ImportFrom("torch.utils.cpp_extension", [ast.alias("load_inline", "_load_inline")], 0)
         made.body.insert(0, helper)
-    made.body = [item for item in made.body if not filler.only_a_place(item)]
+    _drop_places(made, filler)
     return ast.fix_missing_locations(made)
+
+
+def _drop_places(module: ast.Module, filler: _Filler) -> None:
+    """Leave out names of paths that nothing uses any more: they are made of ``__file__``, which means nothing elsewhere."""
+    while True:
+        used = {n.id for n in ast.walk(module) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        kept = [item for item in module.body if not filler.is_place(item) or _bound(item) in used]
+        if len(kept) == len(module.body):
+            return
+        module.body = kept
+
+
+def _bound(node: ast.stmt) -> str:
+    return str(getattr(node.targets[0], "id", "")) if isinstance(node, ast.Assign) else ""
 
 
 class _Filler(ast.NodeTransformer):
@@ -36,11 +50,13 @@ class _Filler(ast.NodeTransformer):
         self.inline = False
         self._open: dict[str, str] = {}
 
-    def only_a_place(self, node: ast.stmt) -> bool:
-        """Whether a statement does nothing but hold a path made of ``__file__``, which means nothing elsewhere."""
+    def is_place(self, node: ast.stmt) -> bool:
+        """Whether a statement does nothing but name a path."""
         return (
             isinstance(node, ast.Assign)
-            and any(isinstance(n, ast.Name) and n.id == "__file__" for n in ast.walk(node.value))
+            and not isinstance(node.value, ast.Constant)
+            and isinstance(node.targets[0], ast.Name)
+            and not isinstance(node.value, ast.Name)
             and self.place(node.value) is not None
         )
 

@@ -14,7 +14,7 @@ from tilecast.sandbox.schema import Document, EvaluationStatus, TopLevel
 Short = Annotated[str, StringConstraints(max_length=300)]
 Text = Annotated[str, StringConstraints(max_length=4_000)]
 Patch = Annotated[str, StringConstraints(max_length=20_000)]
-Sha = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{7,64}\Z")]
+Sha = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,64}$")]
 Positive = Annotated[float, Field(gt=0, lt=1e9, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=10**9)]
@@ -101,7 +101,7 @@ class PullRequest(Document):
     """Which pull request this is about."""
 
     number: Annotated[int, Field(gt=0, lt=10**9)]
-    repository: Annotated[str, StringConstraints(pattern=r"\A[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}\Z")]
+    repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.-]{1,100}/[A-Za-z0-9_.-]{1,100}$")]
     fork: bool
 
 
