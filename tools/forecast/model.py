@@ -7,6 +7,7 @@ holds one a problem that never saw it, chosen by the problem's hash.
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -161,7 +162,7 @@ def _load(path: Path) -> Weights:
             )
         names = tuple(header["names"])
         models = {name: _model(arrays, f"{name}/", names) for name in header["models"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         hint = "fit again with `tilecast forecaster fit`"
         raise UsageError(f"{path}: cannot be read as forecaster weights ({error}); {hint}") from error
     return Weights(names, models, header["card"])
