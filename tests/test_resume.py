@@ -71,10 +71,10 @@ class Run:
         )
         return self.process
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, limit_s: float = 100) -> dict[str, Any]:
         """Wait for the document that it prints."""
         assert self.process is not None
-        out, err = self.process.communicate(timeout=100)
+        out, err = self.process.communicate(timeout=limit_s)
         assert self.process.returncode in (0, 1), err
         document: dict[str, Any] = json.loads(out)
         return document
@@ -174,7 +174,7 @@ def kill_and_resume(
                 continue
             flying += in_flight(log)
             job.start(log.run_id)
-        result = job.finish()
+        result = job.finish(600)
         log = job.log()
         assert log is not None
         check_nothing_twice(server, log)
