@@ -206,20 +206,23 @@ def test_killed_between_steps_the_end_is_that_of_an_undisturbed_run(problem_home
 
 
 def at_random(chance: random.Random, most_s: float) -> Callable[[Run], None]:
-    """Wait until a new session has begun to ask or to evaluate, and then a random time."""
-    sessions = begun = 0
+    """Wait until the session has begun one more request or evaluation (drawn), and then a random time."""
+    sessions = 0
+    seen: Counter[str] = Counter()
 
     def wait(job: Run) -> None:
-        nonlocal sessions, begun
+        nonlocal sessions
         assert job.process is not None
+        kind = chance.choice(["call_reserved", "evaluation_started"])
         while job.process.poll() is None:
             log = job.log()
-            if log is not None and log.state.sessions > sessions:
-                now = len(log.events("call_reserved")) + len(log.events("evaluation_started"))
-                if now > begun:
-                    sessions, begun = log.state.sessions, now
-                    break
-            time.sleep(0.1)
+            if log is not None and log.state.sessions > sessions and len(log.events(kind)) > seen[kind]:
+                sessions = log.state.sessions
+                seen.update(
+                    {name: len(log.events(name)) - seen[name] for name in ("call_reserved", "evaluation_started")}
+                )
+                break
+            time.sleep(0.05)
         time.sleep(chance.uniform(0.0, most_s))
 
     return wait
@@ -246,9 +249,9 @@ def test_twenty_kills(problem_home: Path, tmp_path: Path, in_flight_at_once: int
     result, log, flying = kill_and_resume(
         problem_home,
         20,
-        at_random(chance, 2.0),
+        at_random(chance, 1.0),
         in_flight=in_flight_at_once,
-        evals=45,
+        evals=60,
         latency_s=lambda: chance.uniform(0.0, 1.0),
         LOOP_HOLD_S="0.3",
         LOOP_PAUSE_S="0.3",
