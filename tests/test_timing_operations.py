@@ -25,12 +25,12 @@ REFERENCE = HEAD + (
     "WORKLOADS = {'small': {'n': 16}}\n"
     "class Model(nn.Module):\n"
     "    def __init__(self):\n        super().__init__()\n        self.weight = nn.Parameter(torch.randn(64))\n"
-    "    def forward(self, x):\n        time.sleep(0.002)\n        return x * self.weight\n"
+    "    def forward(self, x):\n        time.sleep(0.008)\n        return x * self.weight\n"
     "def get_inputs(n=64): return [torch.randn(n, 64)]\n"
     "def get_init_inputs(): return []\n"
 )
 CANDIDATE = (
-    REFERENCE[: REFERENCE.index("def get_inputs")].replace("class Model", "class ModelNew").replace("0.002", "0.001")
+    REFERENCE[: REFERENCE.index("def get_inputs")].replace("class Model", "class ModelNew").replace("0.008", "0.002")
 )
 
 
@@ -63,7 +63,7 @@ def test_a_passed_candidate_is_timed_profiled_and_confirmed(desk: tuple[TimingDe
     result = bench(desk, CANDIDATE, profile=True, confirm=True, max_seconds=15.0)
     assert result.status is EvaluationStatus.PASSED and result.verdict == "faster" and result.baseline == "eager"
     assert result.speedup is not None and result.latency_ms is not None and result.samples
-    assert 1.2 < result.speedup.ratio < 2.1
+    assert 1.5 < result.speedup.ratio < 8.0
     assert result.details["workload"] == "full"
     assert result.details["baselines_ms"].keys() == {"eager"}
     assert result.details["profile"]["source"] == "compiler" and result.details["profile"]["why"]
@@ -81,10 +81,10 @@ def test_a_wrong_candidate_carries_no_time(desk: tuple[TimingDesk, Verifier]) ->
 def test_a_candidate_that_stops_working_when_timed(desk: tuple[TimingDesk, Verifier]) -> None:
     lines = (
         "self.n = getattr(self, 'n', 0) + 1",
-        "if self.n > 60 and len(x) == 64: return x.clone()",
-        "time.sleep(0.001)",
+        "if self.n > 8 and len(x) == 64: return x.clone()",
+        "time.sleep(0.002)",
     )
-    lazy = CANDIDATE.replace("time.sleep(0.001)", "\n        ".join(lines))
+    lazy = CANDIDATE.replace("time.sleep(0.002)", "\n        ".join(lines))
     result = bench(desk, lazy)
     assert result.status is EvaluationStatus.INCORRECT_NUMERICAL and "timed call" in result.reason
 
@@ -97,7 +97,7 @@ def test_kernels_under_the_interpreter_are_checked_but_not_timed(desk: tuple[Tim
 
 def test_baselines(desk: tuple[TimingDesk, Verifier]) -> None:
     found = BaselineTimes.model_validate(desk[0].baselines(desk[1], {"baseline": "auto"}, lambda text: None))
-    assert found.fastest == "eager" and 1.9 < found.times_ms["eager"] < 8.0
+    assert found.fastest == "eager" and 7.9 < found.times_ms["eager"] < 40.0
     assert any("left out" in note for note in found.notes)
 
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge.case import WorkloadCase
-from tilecast.sandbox.harness.judge.zygotes import Zygotes, limits_for
+from tilecast.sandbox.harness.judge.surroundings import limits_for
+from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree
 from tilecast.sandbox.harness.wire import WireClosed, WireError
 
