@@ -13,8 +13,9 @@ from torch import Tensor
 from tilecast.sandbox.harness.judge import probes
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.compare import OutputClaim, compare_structure, compare_values
+from tilecast.sandbox.harness.judge.discrepancies import dishonest, first_difference, is_trivial, item_at
 from tilecast.sandbox.harness.judge.script import Call
-from tilecast.sandbox.harness.judge.session import CallResult, Claim, Session
+from tilecast.sandbox.harness.judge.session import CallResult, Session
 from tilecast.sandbox.harness.judge.shared_memory import POISON, Prepared
 from tilecast.sandbox.harness.tensors import dtype_name
 
@@ -156,7 +157,7 @@ class Checker:
 
     def _check_honesty(self, case: WorkloadCase, result: CallResult, where: str) -> None:
         for index, claim in enumerate(result.claims):
-            problem = _dishonest(claim, index)
+            problem = dishonest(claim, index)
             if problem:
                 raise Rejected("REWARD_HACK", where + problem, "lazy-output", case.name)
             inside = claim.in_input
@@ -177,7 +178,7 @@ class Checker:
         for index, (before, after) in enumerate(zip(prepared.values, now, strict=True)):
             if index in case.contract.written_inputs:
                 continue
-            place = _first_difference(before, after)
+            place = first_difference(before, after)
             if place is not None:
                 detail = f"input {index} was written to at {place}: the reference leaves its inputs as they are"
                 raise Rejected("REWARD_HACK", where + detail, "input-mutation", case.name)
@@ -211,7 +212,7 @@ class Checker:
             if value.numel() and bool((value.contiguous().view(torch.uint8) == POISON).all()):
                 return f"; output {index} was never written (it holds the memory's fill pattern)", ""
         for age, earlier in enumerate(reversed(self._remembered.get(case.name, ())), 1):
-            if compare_values(earlier.answer, values).passed and not _trivial(values[:count]):
+            if compare_values(earlier.answer, values).passed and not is_trivial(values[:count]):
                 return (
                     f"; it is the answer to the call made {age} before: a result was kept and returned again",
                     "stale-output",
@@ -267,47 +268,10 @@ class Checker:
         for index, (first, second) in enumerate(zip(item.result.outputs, later, strict=False)):
             if index in by_contract or first is None or second is None:
                 continue
-            place = _first_difference(first, second)
+            place = first_difference(first, second)
             if place is not None:
                 detail = (
                     f"workload {case.name!r}: output {index} of an earlier call changed afterwards at {place} "
-                    f"(from {_item(first, place)} to {_item(second, place)}): each call must return memory of its own, complete"
+                    f"(from {item_at(first, place)} to {item_at(second, place)}): each call must return memory of its own, complete"
                 )
                 raise Rejected("REWARD_HACK", detail, "output-overwritten", case.name)
-
-
-def _dishonest(claim: Claim, index: int) -> str:
-    if not claim.plain:
-        what = f"a {claim.kind}" if claim.kind not in ("Tensor", "Parameter") else "a tensor with attributes attached"
-        return f"output {index} is {what}, not a plain torch.Tensor"
-    return "" if claim.fits else f"output {index} reaches beyond its own storage"
-
-
-def _first_difference(a: Tensor, b: Tensor) -> list[int] | None:
-    """Index of the first element whose bytes differ."""
-    if a.shape != b.shape:
-        return [0] * a.ndim
-    left, right = a.contiguous(), b.contiguous()
-    if torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8)):
-        return None
-    size = a.element_size()
-    differs = (left.reshape(-1).view(torch.uint8) != right.reshape(-1).view(torch.uint8)).reshape(-1, size).any(1)
-    flat = int(differs.to(torch.uint8).argmax())
-    place = []
-    for length in reversed(a.shape):
-        place.append(flat % length)
-        flat //= length
-    return place[::-1]
-
-
-def _item(value: Tensor, place: list[int]) -> str:
-    cell = value[tuple(place)]
-    return f"{cell.float().item():.6g}" if cell.dtype.is_floating_point else str(cell.item())
-
-
-def _trivial(values: Sequence[Tensor]) -> bool:
-    """All zeros or empty: equal to many an answer."""
-    return all(
-        value.numel() == 0 or not bool((value.float() if value.dtype.itemsize == 1 else value).any())
-        for value in values
-    )

@@ -16,7 +16,8 @@ from tilecast.sandbox.harness.isolation import Limits
 from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, Failure, WorkerFailed, of_wait_status
 from tilecast.sandbox.harness.judge.results import findings_of
 from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
-from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes, limits_for
+from tilecast.sandbox.harness.judge.surroundings import limits_for
+from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes
 from tilecast.sandbox.harness.wire import Message, WireClosed, WireError, WireTimeout
 
 _UP_TIMEOUT_S = 60.0

@@ -87,13 +87,14 @@ def _build(builder: CaseBuilder, name: str, device: torch.device, notes: list[st
     if "failed" in facts or not _too_large(facts):
         return builder.build(name)
     needed = _data_bytes(facts)
-    if needed * 2 > free_bytes(_CPU):
+    if needed * 4 > free_bytes(_CPU):
         reason = (
             f"workload `full` needs about {needed >> 20} MiB for one set of inputs and outputs; add a small workload"
         )
         raise ProblemRefused("OUT_OF_MEMORY", reason)
     drawn = builder.reference.draw(name)
     for batched in _cut_choices(drawn, facts):
+        builder.forget_cuts()
         try:
             case = builder.build(name, _CUT_ROWS, batched)
         except ProblemRefused:

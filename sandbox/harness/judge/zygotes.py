@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import subprocess
 import sys
@@ -13,69 +12,11 @@ from typing import Any
 from tilecast.sandbox.harness import process_tree
 from tilecast.sandbox.harness.isolation import Enclosure, Limits
 from tilecast.sandbox.harness.judge.failure import EnvironmentBroken
+from tilecast.sandbox.harness.judge.surroundings import clean_environment, enclosure_for, limits_for
 from tilecast.sandbox.harness.wire import Channel, WireError
 
 _START_TIMEOUT_S = 180.0
-_KEPT_VARIABLES = (
-    "PATH",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-    "CUDA_HOME",
-    "CUDA_PATH",
-    "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_VISIBLE_DEVICES",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "TORCH_CUDA_ARCH_LIST",
-    "TRITON_PTXAS_PATH",
-)
 _LOG_BYTES = 2000
-
-
-def clean_environment(*, interpret: bool) -> dict[str, str]:
-    """What a fork server may know of its surroundings: where programs and libraries are, nothing else."""
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
-    # Compilers that came with Python's packages (ninja) lie beside it.
-    kept["PATH"] = os.path.dirname(sys.executable) + ":" + kept.get("PATH", "/usr/local/bin:/usr/bin:/bin")
-    kept.update(LANG="C.UTF-8", HOME="/tmp", PYTHONDONTWRITEBYTECODE="1", OMP_WAIT_POLICY="PASSIVE", USER="worker")
-    kept.update(TORCHINDUCTOR_COMPILE_THREADS="1", PYTHONHASHSEED="0", TOKENIZERS_PARALLELISM="false")
-    kept["OPENBLAS_NUM_THREADS"] = "1"  # numpy's starts its threads when it is loaded, and a fork server must have none
-    if interpret:
-        kept["TRITON_INTERPRET"] = "1"
-    return kept
-
-
-def python_paths() -> tuple[str, ...]:
-    """Folders that Python and this package are loaded from; a worker sees these, read-only, and the system's."""
-    harness = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    library = [path for path in sys.path if path and os.path.isdir(path) and "site-packages" in path]
-    executable = os.path.dirname(os.path.realpath(sys.executable))
-    wanted = [sys.prefix, sys.base_prefix, *library, executable, harness]
-    kept: list[str] = []
-    for path in sorted({os.path.abspath(path) for path in wanted}, key=len):
-        inside = any(path == other or path.startswith(other + "/") for other in (*kept, "/usr"))
-        if not inside and path != "/":
-            kept.append(path)
-    return tuple(kept)
-
-
-def enclosure_for(device_type: str, cache: str | None = None) -> Enclosure:
-    """What workers for a device see."""
-    paths = python_paths()
-    if device_type != "cuda":
-        return Enclosure(readonly=paths, cache=cache)
-    devices = sorted({*glob.glob("/dev/nvidia*"), *glob.glob("/dev/dri/*"), *glob.glob("/dev/dxg")})
-    named = [os.environ.get("CUDA_HOME", ""), *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
-    drivers = [path for path in named if path and os.path.isdir(path) and not path.startswith("/usr/")]
-    readonly = (*paths, *dict.fromkeys(drivers), "/sys", "/etc/nvidia", "/etc/nvidia-container-runtime")
-    return Enclosure(readonly=readonly, devices=tuple(devices), cache=cache, cuda=True)
-
-
-def limits_for(device_type: str, shared_bytes: int = 0) -> Limits:
-    """Default limits of a worker on a device; ``shared_bytes`` of the judge's memory come on top on the CPU."""
-    if device_type != "cuda":
-        return Limits(memory_bytes=(4 << 30) + 2 * shared_bytes)
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Limits(memory_bytes=max(16 << 30, physical // 2), processes=1024, file_bytes=4 << 30, open_files=4096)
 
 
 @dataclass
