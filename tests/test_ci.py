@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ci_parts import BOT, REPOSITORY, Fault, GitHub, Repository, pull_event, serving
+from ci_parts import BOT, Fault, GitHub, Repository, pull_event, serving
 
 from tilecast.agent.ci import posting
 from tilecast.agent.ci.changes import find_changes

@@ -108,14 +108,39 @@ def run(text: str, expression: str) -> str:
 
 FILES = {
     "pkg/__init__.py": "",
-    "pkg/rows.py": "from math import floor\nSIZE = 4\ndef scale(x, SIZE=2):\n    return [SIZE * v for v in x]\n"
-    "def size():\n    return floor(SIZE)\n",
+    "pkg/rows.py": """
+from math import floor
+SIZE = 4
+def scale(x, SIZE=2):
+    return [SIZE * v for v in x]
+def size():
+    return floor(SIZE)
+""",
     "pkg/deep/__init__.py": "from ..rows import size as deep_size\n",
-    "pkg/deep/more.py": "SIZE = 7\nhere = [SIZE for SIZE in range(3)]\nclass Box:\n    SIZE = 1\n    def get(self):\n        return SIZE\n"
-    "def bump():\n    global SIZE\n    SIZE = SIZE + 1\n    return SIZE\n",
-    "pkg/kernel.py": "import os, pkg.rows\nfrom . import rows as r\nfrom .deep import deep_size\nfrom .deep.more import Box, bump as up, here\n"
-    "SIZE = 9\nclass ModelNew:\n    def forward(self):\n        from pkg.rows import scale\n"
-    "        return (scale([1]), pkg.rows.size(), r.SIZE, deep_size(), Box().get(), up(), SIZE, here, os.sep, Box.SIZE)\n",
+    "pkg/deep/more.py": """
+SIZE = 7
+here = [SIZE for SIZE in range(3)]
+class Box:
+    SIZE = 1
+    def get(self):
+        return SIZE
+def bump():
+    global SIZE
+    SIZE = SIZE + 1
+    return SIZE
+""",
+    "pkg/kernel.py": """
+import os, pkg.rows
+from . import rows as r
+from .deep import deep_size
+from .deep.more import Box, bump as up, here
+SIZE = 9
+class ModelNew:
+    def forward(self):
+        from pkg.rows import scale
+        names = (scale([1]), pkg.rows.size(), r.SIZE, deep_size(), Box().get(), up())
+        return (*names, SIZE, here, os.sep, Box.SIZE)
+""",
 }
 
 
@@ -123,12 +148,8 @@ def test_several_files_become_one_text_that_does_the_same(tmp_path: Path) -> Non
     reach = Reach(tree_of(tmp_path, FILES), "pkg/kernel.py")
     assert reach.paths == {"pkg/kernel.py", "pkg/rows.py", "pkg/deep/__init__.py", "pkg/deep/more.py"}
     text = one_text(reach)
-    expected = run(
-        "import sys; sys.path.insert(0, '.'); from pkg.kernel import ModelNew".replace(
-            "'.'", repr(str(tmp_path / "repository"))
-        ),
-        "ModelNew().forward()",
-    )
+    preamble = f"import sys; sys.path.insert(0, {str(tmp_path / 'repository')!r}); from pkg.kernel import ModelNew"
+    expected = run(preamble, "ModelNew().forward()")
     assert run(text, "ModelNew().forward()") == expected == "([2], 4, 4, 4, 7, 8, 9, [0, 1, 2], '/', 1)"
 
 

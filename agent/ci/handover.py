@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from tilecast.agent.ci.schema import CiReport
-from tilecast.agent.result import write_text
 from tilecast.sandbox.errors import UsageError
 
 FILE = "tilecast-ci.json"
@@ -18,7 +18,9 @@ MOST_BYTES = 1_000_000
 def hand_over(report: CiReport, folder: Path) -> Path:
     """Write the document into a folder that a workflow uploads."""
     folder.mkdir(parents=True, exist_ok=True)
-    return write_text(folder / FILE, report.model_dump_json(indent=1))
+    partial = folder / f".{FILE}.{os.getpid()}"
+    partial.write_text(report.model_dump_json(indent=1), encoding="utf-8")
+    return partial.replace(folder / FILE)
 
 
 def taken_over(path: Path) -> CiReport:
