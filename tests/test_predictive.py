@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tilecast.sandbox import bins
-from tilecast.tools.forecast.ensemble import mixture
+from tilecast.tools.forecast.ensemble import mixture, sharpened
 from tilecast.tools.forecast.llm import predictive_of
-from tilecast.tools.forecast.pooling import earned_weight, moments, pooled
+from tilecast.tools.forecast.pooling import Pooling, earned, moments, pooled
 from tilecast.tools.forecast.predictive import Predictive, normal_shape, range_of, speedup_range
 
 
@@ -57,13 +57,16 @@ BAD = [0.9, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 
 
 def test_the_record_earns_the_weight() -> None:
-    assert earned_weight([]) == 0.5
-    assert earned_weight([(BAD, GOOD, 4)] * 50) > 0.9
-    assert earned_weight([(GOOD, BAD, 4)] * 50) < 0.1
-    assert 0.5 < earned_weight([(BAD, GOOD, 4)]) < 1.0
+    assert earned([]) == Pooling()
+    assert earned([(BAD, GOOD, 4)] * 50).weight > 0.9
+    assert earned([(GOOD, BAD, 4)] * 50).weight < 0.1
+    assert 0.5 < earned([(BAD, GOOD, 4)]).weight < 1.0
 
 
 def test_pooling() -> None:
-    assert pooled(GOOD, BAD, 0.25)[4] == pytest.approx(0.675)
+    assert pooled(GOOD, BAD, Pooling(0.25, 1.0))[4] == pytest.approx(0.675)
+    assert pooled(GOOD, BAD, Pooling(0.25, 2.0))[4] > 0.675
+    wide = Predictive(1.0, 0.4, normal_shape())
+    assert sharpened(wide, 4.0).quantile(0.9) - 1.0 == pytest.approx((wide.quantile(0.9) - 1.0) / 2)
     mean, deviation = moments([0.5, 0.5], [0.0, 2.0])
     assert (mean, deviation) == (1.0, 1.0)

@@ -13,7 +13,7 @@ from tilecast.sandbox.source import Candidate
 from tilecast.tools.forecast.base import ForecastContext
 from tilecast.tools.forecast.learned import LearnedForecaster, Prediction
 from tilecast.tools.forecast.llm import LlmForecaster, predictive_of
-from tilecast.tools.forecast.pooling import Pair, earned_weight
+from tilecast.tools.forecast.pooling import Pair, Pooling, earned
 from tilecast.tools.forecast.predictive import LEVELS, Predictive, forecast_of
 from tilecast.tools.forecast.selection import STRADDLE
 from tilecast.tools.model.base import BudgetRefused
@@ -30,6 +30,13 @@ def mixture(first: Predictive, second: Predictive, weight: float) -> Predictive:
     rising = np.maximum.accumulate(cdf) + 1e-12 * np.arange(len(cdf))
     table = np.interp(LEVELS, rising, grid)
     return Predictive(0.0, 1.0, tuple(float(v) for v in table))
+
+
+def sharpened(predictive: Predictive, exponent: float) -> Predictive:
+    """Narrower about its median, as a normal density raised to this power is: by one over the root of it."""
+    middle = predictive.quantile(0.5)
+    table = tuple(middle + (predictive.quantile(level) - middle) / math.sqrt(exponent) for level in LEVELS)
+    return Predictive(0.0, 1.0, table)
 
 
 class EnsembleForecaster:
@@ -53,7 +60,7 @@ class EnsembleForecaster:
             asked = self._llm.forecast(candidates, context)
         except BudgetRefused as refusal:
             return [f.model_copy(update={"why": f"{f.why}; the language model was not asked: {refusal}"}) for f in own]
-        share = earned_weight(self.record(context))
+        how = earned(self.record(context))
         found = []
         for index, (mine, theirs) in enumerate(zip(own, asked, strict=True)):
             cost = _sum(mine.cost, theirs.cost)
@@ -64,7 +71,7 @@ class EnsembleForecaster:
                 found.append(theirs.model_copy(update={"cost": cost}))
             else:
                 self._said[mine.source_sha256] = ([b.p for b in mine.bins], [b.p for b in theirs.bins])
-                found.append(self._pool(candidates[index], prediction, theirs, share, context, cost))
+                found.append(self._pool(candidates[index], prediction, theirs, how, context, cost))
         return found
 
     def record(self, context: ForecastContext) -> list[Pair]:
@@ -83,13 +90,13 @@ class EnsembleForecaster:
         candidate: Candidate,
         mine: Prediction,
         theirs: Forecast,
-        share: float,
+        how: Pooling,
         context: ForecastContext,
         cost: Cost,
     ) -> Forecast:
         assert context.baseline_ms is not None
         other = predictive_of([b.p for b in theirs.bins], context.baseline_ms)
-        predictive = mixture(mine.predictive, other, share)
+        predictive = sharpened(mixture(mine.predictive, other, how.weight), how.exponent)
         target = context.incumbent_ms or context.baseline_ms
         chance = predictive.cdf(math.log(target))
         return forecast_of(
@@ -99,9 +106,9 @@ class EnsembleForecaster:
             "ensemble",
             p_valid=math.sqrt(mine.p_valid * theirs.p_valid),
             abstain=STRADDLE[0] < chance < STRADDLE[1],
-            why=f"chance of beating {target:.4g} ms is {chance:.2f}; the language model counts {share:.2f}",
+            why=f"chance of beating {target:.4g} ms is {chance:.2f}; the language model counts {how.weight:.2f}",
             cost=cost,
-            evidence={**mine.detail, "llm_share": share},
+            evidence={**mine.detail, "llm_share": how.weight, "sharpness": how.exponent},
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilecast.sandbox import bins
 from tilecast.tools.forecast.excess import log_ratio
-from tilecast.tools.forecast.pooling import Pair, earned_weight, pooled
+from tilecast.tools.forecast.pooling import Pair, Pooling, earned, pooled
 from tilecast.tools.study import calibration, metrics
 from tilecast.tools.study.calibration import Judged
 from tilecast.tools.study.policies import (
@@ -123,11 +123,11 @@ def learned_bins(pool: Pool) -> list[list[float]]:
     return [p.bin_probabilities(base) for p in learned_predictives(pool)]
 
 
-def ensemble_policy(shares: Mapping[str, float]) -> Policy:
+def ensemble_policy(poolings: Mapping[str, Pooling]) -> Policy:
     """Orders by the pooled expected log-speedup; the language model's share is what the other problems' record earned it."""
 
     def order(pool: Pool, seed: int) -> Order:
-        share, beliefs = shares[pool.name], beliefs_of(pool)
+        share, beliefs = poolings[pool.name].weight, beliefs_of(pool)
         base = math.log(pool.baseline_ms or 1.0)
         own = base - (log_ratio(beliefs.centre) + math.log(pool.floor_ms))
         other = np.array([mean_log_speedup(p or [1.0] * bins.COUNT) for p in pool.llm])
@@ -152,17 +152,16 @@ def record_of(pools: Sequence[Pool]) -> dict[str, list[Pair]]:
     return found
 
 
-def llm_shares(pools: Sequence[Pool]) -> dict[str, float]:
-    """The language model's share on each problem, earned on the others."""
+def earned_elsewhere(pools: Sequence[Pool]) -> dict[str, Pooling]:
+    """How to pool on each problem: what the record on the others earned."""
     record = record_of(pools)
     return {
-        name: earned_weight([pair for other, pairs in record.items() if other != name for pair in pairs])
-        for name in record
+        name: earned([pair for other, pairs in record.items() if other != name for pair in pairs]) for name in record
     }
 
 
 def forecaster_blocks(
-    pools: Sequence[Pool], parts: Sequence[Pool], shares: Mapping[str, float]
+    pools: Sequence[Pool], parts: Sequence[Pool], poolings: Mapping[str, Pooling]
 ) -> dict[str, list[Judged]]:
     """Judged forecasts by forecaster: learned on all variants, and all three on those that the language model saw."""
     usable = [p for p in pools if p.model is not None and p.baseline_ms is not None]
@@ -174,7 +173,7 @@ def forecaster_blocks(
         if part.model is None or part.baseline_ms is None:
             continue
         own = learned_bins(part)
-        mixed = [pooled(a, b or a, shares[part.name]) for a, b in zip(own, part.llm, strict=True)]
+        mixed = [pooled(a, b or a, poolings[part.name]) for a, b in zip(own, part.llm, strict=True)]
         for name, given in (("learned (default CONFIG)", own), ("llm", part.llm), ("ensemble", mixed)):
             found.setdefault(name, []).extend(calibration.judge(part, given))
     return {name: judged for name, judged in found.items() if judged}
@@ -201,16 +200,16 @@ def study(pools: Sequence[Pool], seeds: int = SEEDS, say: Say = lambda _: None) 
     """The whole document (without ``schema`` and notes)."""
     parts = [part for pool in pools if (part := forecast_pool(pool)) is not None]
     policies = run_policies(pools, POLICIES, seeds, "all", say)
-    shares = llm_shares(parts)
+    poolings = earned_elsewhere(parts)
     default: dict[str, Any] = {}
     if parts:
-        both = [p for p in parts if p.name in shares]
+        both = [p for p in parts if p.name in poolings]
         extra: dict[str, Policy] = {"llm": llm_order}
         default = run_policies(parts, {**POLICIES, **extra}, seeds, "forecast", say)
         if both:
-            default |= run_policies(both, {"ensemble": ensemble_policy(shares)}, seeds, "forecast", say)
+            default |= run_policies(both, {"ensemble": ensemble_policy(poolings)}, seeds, "forecast", say)
         policies |= {name: default[name] for name in ("llm", "ensemble") if name in default}
-    judged = forecaster_blocks(pools, parts, shares)
+    judged = forecaster_blocks(pools, parts, poolings)
     summaries = {name: {k: _rounded(v) for k, v in calibration.summary(j).items()} for name, j in judged.items()}
     blank = {k: _rounded(v) for k, v in calibration.summary([]).items()}
     return {
@@ -223,5 +222,5 @@ def study(pools: Sequence[Pool], seeds: int = SEEDS, say: Say = lambda _: None) 
         "reliability": {name: calibration.reliability(j) for name, j in judged.items()},
         "risk_coverage": {name: calibration.curve(j) for name, j in judged.items()},
         "selection": skip_figures(pools, min(seeds, 5)),
-        "llm_share": {name: round(v, 3) for name, v in shares.items()},
+        "pooling": {name: {"llm_share": p.weight, "exponent": p.exponent} for name, p in poolings.items()},
     }
