@@ -17,6 +17,7 @@ from triton.runtime import interpreter as _interpreter
 from . import folding, numerics, triton_ops
 
 Array = npt.NDArray[Any]
+Columns = tuple[Array, ...]
 Tensor = Any
 TensorHandle = _interpreter.TensorHandle
 
@@ -44,7 +45,7 @@ def _as_array(value: Any, dtype: Any, shape: tuple[int, ...]) -> Array:
     return np.broadcast_to(converted, shape)
 
 
-def _known(combine: Any) -> Callable[[Array, Array], Array] | None:
+def _known(combine: Any) -> Any:
     """numpy's form of the standard combine functions, which keeps the common cases fast."""
     standard = tl.standard
     table = {
@@ -68,6 +69,21 @@ def _combiner(combine: Any, dtypes: list[Any]) -> Callable[[tuple[Array, ...], t
         return (numerics.narrow(out, name) if name in numerics.PACKED else out.astype(stored, copy=False),)
 
     return quick
+
+
+def _at_once(columns: Columns, combine: Any, dtypes: list[Any]) -> Columns | None:
+    """Reductions that numpy does in one call and to the same quality: exact ones, and float sums along rows."""
+    ufunc = _known(combine) if len(dtypes) == 1 else None
+    name = dtypes[0].scalar.name
+    if ufunc is None or name in numerics.PACKED or name == "int1":
+        return None
+    values = columns[0]
+    exact = values.dtype.kind in "iu" or ufunc in (np.fmax, np.fmin)
+    # numpy sums pairwise where the axis is contiguous in memory, one by one where it is not.
+    rows = ufunc is np.add and values.dtype.itemsize >= 4 and values.strides[0] == values.dtype.itemsize
+    if not (exact or rows):
+        return None
+    return (np.asarray(ufunc.reduce(values, axis=0, dtype=values.dtype))[None],)
 
 
 def _quick_index(columns: tuple[Array, ...], combine: Any, dtypes: list[Any]) -> tuple[Array, ...] | None:
@@ -98,7 +114,8 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, **_: 
         raise ValueError(f"axis {axis} is out of range for a tensor with {rank} dimensions")
     dtypes = [t.dtype for t in tensors]
     columns = tuple(np.moveaxis(a, 0 if axis is None else axis, 0) for a in arrays)
-    folded = _quick_index(columns, combine_fn, dtypes) or folding.fold(columns, _combiner(combine_fn, dtypes))
+    folded = _at_once(columns, combine_fn, dtypes) or _quick_index(columns, combine_fn, dtypes)
+    folded = folded or folding.fold(columns, _combiner(combine_fn, dtypes))
     out = []
     for column, dtype in zip(folded, dtypes, strict=True):
         value = np.asarray(column[0])
