@@ -57,11 +57,16 @@ def test_a_power_cap_is_reported_only() -> None:
     assert seen.report()["limited_by"] == {"power cap": 1}
 
 
-def test_a_moving_clock_discards_and_then_settles() -> None:
-    seen = window(Card(reading(mhz=345), reading(mhz=1980), reading(mhz=1980)))
-    assert seen.discard_reason() == ""
-    assert "clock moved" in seen.discard_reason()
-    assert seen.discard_reason() == ""
+def test_a_clock_that_falls_far_discards_and_small_moves_are_counted() -> None:
+    seen = window(Card(reading(mhz=1980), reading(mhz=1200), reading(mhz=1800), reading(mhz=1980)))
+    found = [seen.discard_reason() for _ in range(4)]
+    assert found[0] == found[2] == found[3] == "" and "below its highest" in found[1]
+    assert seen.report()["clock_moves"] == 3
+
+
+def test_a_clock_lowered_by_the_power_cap_is_how_this_kernel_runs() -> None:
+    seen = window(Card(reading(mhz=1980), reading(mhz=1400, reasons=0x04)))
+    assert [seen.discard_reason() for _ in range(2)] == ["", ""]
 
 
 def test_an_idle_neighbour_is_reported_a_busy_one_discards() -> None:

@@ -31,6 +31,7 @@ def measure(device: torch.device) -> dict[str, Any]:
         tiny = torch.zeros(1, device=device)
         result["launch_ms"] = round(timed(lambda: tiny.add_(1), 50), 5)
         result["l2_bytes"] = int(torch.cuda.get_device_properties(device).L2_cache_size)
+        torch.cuda.empty_cache()
     return result
 
 

@@ -18,7 +18,8 @@ SLOWDOWNS = {
     0x80: "power brake",
 }
 """Clock event reasons under which a time means nothing."""
-CAPS = {0x02: "application clocks", 0x04: "power cap", 0x10: "sync boost", 0x100: "display clocks"}
+POWER_CAP = 0x04
+CAPS = {0x02: "application clocks", POWER_CAP: "power cap", 0x10: "sync boost", 0x100: "display clocks"}
 """Reasons that are a fact about the card's set-up or its load: reported, not discarded."""
 
 

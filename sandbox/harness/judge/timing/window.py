@@ -1,7 +1,8 @@
 """The window in which a comparison is made: who else was on the device, and whether its clock held still.
 
-A leg is discarded when the clock was slowed down or moved by more than 5 % since the leg before, or when another process
-kept the device busy. What is a fact about the card's load (a power cap) or merely present (an idle process) is reported.
+A leg is discarded when the clock was slowed down, stood far below the highest one seen without a power cap to explain it, or
+when another process kept the device busy. What is a fact about the card's load (a power cap, a clock that moves a little) or
+merely present (an idle process) is reported: kernels that draw more power than their baseline run at lower clocks for good.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 
 from tilecast.sandbox.harness.judge.timing.nvml import CAPS, SLOWDOWNS, Reading
 
-CLOCK_TOLERANCE = 0.05
+MOVED, FAR_BELOW = 0.05, 0.2
 MIN_INTERVAL_S = 0.02
 """Asking costs some hundred microseconds: not oftener than this."""
 
@@ -48,6 +49,7 @@ class Window:
     _clocks: list[int] = field(default_factory=list)
     _caps: Counter[str] = field(default_factory=Counter)
     _present: set[int] = field(default_factory=set)
+    _moves: int = 0
 
     def discard_reason(self) -> str:
         """Why the leg that just ended must not count; empty if it may."""
@@ -94,6 +96,7 @@ class Window:
         return {
             "watched": True,
             "sm_mhz": {"low": min(seen), "high": max(seen)} if seen else None,
+            "clock_moves": self._moves,
             "limited_by": dict(self._caps),
             "other_processes": sorted(self._present),
             "readings": len(self._clocks),
