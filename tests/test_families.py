@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Generator, Tensor, nn
 
 from tilecast.sandbox.harness.judge.changes import (
+    batch_choices,
     change_elements,
     change_operand,
     layout_kinds,
@@ -204,6 +205,8 @@ def test_rows_are_cut_and_lengthened() -> None:
     assert with_rows(value, [0], 2, donor)[0].shape == (2, 3)
     longer = with_rows(value, [0], 7, donor)
     assert longer[0].shape == (7, 3) and longer[1] is value[1]
+    assert batch_choices([torch.zeros(4, 2), 3, torch.zeros(4), torch.zeros(2)], 4) == [[0, 2], [0], [2]]
+    assert batch_choices([torch.zeros(4, 2)], 4) == [[0]] and batch_choices([torch.zeros(3)], 4) == []
     assert row_counts(32, 3, "open") == [1, 2, 31, 33]
     assert row_counts(32, 3, "declared") == [] and row_counts(32, 1, "open") == []
 

@@ -362,3 +362,27 @@ def test_truth_is_wider_than_every_float() -> None:
     assert widen(torch.ones(2, dtype=torch.complex64)).dtype is torch.complex128
     assert widen(torch.ones(2, dtype=torch.int32)).dtype is torch.int32
     assert widen("text") == "text"
+
+
+def test_a_near_tie_may_be_decided_either_way() -> None:
+    """Scores that differ by less than their rounding: the softmax puts its weight on one key or on another."""
+    q, k, v = (normal(64, 32, seed=i) + 3000 for i in range(3))
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(q @ k.t() * 32**-0.5, -1) @ v
+
+    def scaled_first(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax((q * 32**-0.5) @ k.t(), -1) @ v
+
+    assert judged(attend, scaled_first, q, k, v).passed
+    assert not judged(attend, lambda q, k, v: attend(q, k, v.bfloat16().float()), q, k, v).passed
+
+
+def test_steps_are_no_licence() -> None:
+    def steps(x: Tensor) -> Tensor:
+        return (x * 10).round() / 10
+
+    x = normal(40, 200)
+    assert judged(steps, lambda v: (v.double() * 10).round().float() / 10, x).passed
+    assert not judged(steps, lambda v: v, x).passed
+    assert not judged(steps, lambda v: (v.half() * 10).round().float() / 10, x).passed

@@ -111,6 +111,8 @@ def _with_bursts(rng: random.Random, steps: list[Step]) -> list[Step]:
         for index in range(start, stop):
             result[index] = replace(result[index], burst=True, update_parameters=False)
         start = stop + rng.randint(5, 9)
+    if len(result) > 1 and not any(step.update_parameters for step in result):
+        result[1] = replace(result[1], update_parameters=True)  # no burst starts as early
     return [replace(s, pause_ms=rng.randint(3, 12)) if not s.burst and rng.random() < 0.15 else s for s in result]
 
 

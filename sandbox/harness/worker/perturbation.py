@@ -22,8 +22,8 @@ that changes place, scores that differ by less than their rounding), honest kern
 """
 _JUMP, _LEAST_COLUMNS = 8.0, 16
 """Effects that grow this much faster than the perturbation are jumps; rows of fewer columns are taken together."""
-_SMALL_ELEMENTS = 4096
-"""Small outputs are perturbed twice at each size: the effect on one number may vanish by luck."""
+_SMALL_ELEMENTS, _DRAWS_SMALL, _DRAWS = 1 << 14, (2, 6), (1, 2)
+"""Perturbations at each size. Small outputs get more: the effect on a few numbers may vanish by luck."""
 
 
 def is_low_float(dtype: torch.dtype) -> bool:
@@ -56,7 +56,8 @@ def unit_of(module: torch.nn.Module, inputs: Sequence[Any]) -> float:
 def levels(outputs: Sequence[Tensor]) -> tuple[float, ...]:
     """Sizes of the perturbations to make, one run each."""
     largest = max((item.numel() for item in outputs), default=0)
-    return _LEVELS * 2 if largest <= _SMALL_ELEMENTS else _LEVELS
+    draws = _DRAWS_SMALL if largest <= _SMALL_ELEMENTS else _DRAWS
+    return tuple(level for level, count in zip(_LEVELS, draws, strict=True) for _ in range(count))
 
 
 def is_real(value: Tensor) -> bool:
