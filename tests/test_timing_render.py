@@ -33,25 +33,23 @@ def script(name: str) -> ModuleType:
     return module
 
 
+AA = {"comparisons": 200, "median_ms": 0.0213, "failed": 0, "samples_median": 240.0, "seconds_median": 0.4}
+AA_REST = {"verdicts": {"same": 198, "faster": 2}, "ratio": {"median": 1.0, "low": 0.99, "high": 1.01}}
+RATES = {"ours_a_minute": 30.0, "ours_a_minute_with_setup": 25.0, "plain_a_minute": 6.0}
+SUMMARY = {"measured": 90, "median_difference": 0.006, "p90_difference": 0.03, "within_5_percent": 0.94}
 RESULTS: dict[str, dict[str, Any]] = {
     "aa_cuda": {
         "cases": {
-            "A/A 20 us": {
-                "comparisons": 200, "verdicts": {"same": 198, "faster": 2}, "median_ms": 0.0213, "failed": 0, "samples_median": 240.0,
-                "ratio": {"median": 1.0, "low": 0.99, "high": 1.01}, "sampling_seconds_median": 0.2, "seconds_median": 0.4,
-            },
+            "A/A 20 us": {**AA, **AA_REST, "sampling_seconds_median": 0.2},
             "A/A 2 ms": {"comparisons": 0, "failures": []},
         }
     },
-    "throughput": {"candidates": 24, "passed": 23, "times": 5.1, "ours_a_minute": 30.0, "ours_a_minute_with_setup": 25.0, "plain_a_minute": 6.0},
-    "corpus_remeasure": {
-        "summary": {
-            "measured": 90, "median_difference": 0.006, "p90_difference": 0.03, "within_5_percent": 0.94,
-            "differing": ["softmax/tr_1 0.1 -> 0.2 ms"], "other_status": [],
-        }
+    "throughput": {"candidates": 24, "passed": 23, "times": 5.1, **RATES},
+    "corpus_remeasure": {"summary": {**SUMMARY, "differing": ["softmax/tr_1 0.1 -> 0.2 ms"], "other_status": []}},
+    "timing_cheats_cuda": {
+        "results": {"relu/cuda/x.py": {"status": "REWARD_HACK", "reason": "a | b", "latency_ms": None}}
     },
-    "timing_cheats_cuda": {"results": {"relu/cuda/x.py": {"status": "REWARD_HACK", "reason": "a | b", "latency_ms": None}}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture

@@ -71,9 +71,10 @@ class Window:
         if slow:
             return f"clock throttled: {', '.join(slow)}"
         if self._last is not None and self._last.sm_mhz > 0 and reading.sm_mhz > 0:
-            change = reading.sm_mhz / self._last.sm_mhz - 1
-            if abs(change) > CLOCK_TOLERANCE:
-                return f"the SM clock moved by more than {CLOCK_TOLERANCE:.0%}"
+            self._moves += abs(reading.sm_mhz / self._last.sm_mhz - 1) > MOVED
+        highest = max(self._clocks, default=0)
+        if 0 < reading.sm_mhz < (1 - FAR_BELOW) * highest and not reading.reasons & POWER_CAP:
+            return f"the SM clock was more than {FAR_BELOW:.0%} below its highest"
         return self._others(watched, reading)
 
     def _others(self, watched: Watched, reading: Reading) -> str:
