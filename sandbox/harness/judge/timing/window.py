@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tilecast.sandbox.harness.judge.timing.nvml import CAPS, SLOWDOWNS, Reading
+from tilecast.sandbox.harness.judge.timing.nvml import CAPS, POWER_CAP, SLOWDOWNS, Reading
 
 MOVED, FAR_BELOW = 0.05, 0.2
 MIN_INTERVAL_S = 0.02
