@@ -15,6 +15,8 @@ import pytest
 
 CHECKS = Path(__file__).parent / "data" / "interpreter"
 HANGS_IN_STOCK = "programs_may_wait_for_each_other"
+STOCK_IS_RIGHT = "pointers_out_of_tables"
+"""Nothing is repaired here; it is checked because our bounds must let such pointers through."""
 
 
 def names_in(file: str) -> list[str]:
@@ -63,7 +65,7 @@ def test_cutile_kernel(name: str) -> None:
 
 
 @pytest.mark.acceptance
-@pytest.mark.parametrize("name", [n for n in names_in("triton_checks.py") if n != HANGS_IN_STOCK])
+@pytest.mark.parametrize("name", [n for n in names_in("triton_checks.py") if n not in (HANGS_IN_STOCK, STOCK_IS_RIGHT)])
 def test_the_stock_interpreter_fails(name: str) -> None:
     """What makes each check worth having: it tells the stock interpreter from the repaired one."""
     asked = [n for n in names_in("triton_checks.py") if n != HANGS_IN_STOCK]

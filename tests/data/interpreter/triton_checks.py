@@ -466,20 +466,23 @@ def programs_may_wait_for_each_other():
 
 
 @triton.jit
-def shifting(x, out, N: tl.constexpr):
+def shifting(x, y, out, whole, N: tl.constexpr):
     i = tl.arange(0, N)
     v = tl.load(x + i)
     signed = v.to(tl.int32, bitcast=True) >> 4
     tl.store(out + i, v >> 4)
     tl.store(out + N + i, signed.to(tl.uint32, bitcast=True))
+    tl.store(whole + i, tl.load(y + i).to(tl.int32))
 
 
 @check
-def shifts_by_sign():
+def shifts_and_conversions_to_integers():
     x = torch.tensor([2**31, 16, 255, 2**32 - 1], dtype=torch.uint32)
-    out = torch.empty(2, 4, dtype=torch.uint32)
-    shifting[(1,)](x, out, N=4)
+    y = torch.tensor([3e9, -1.9, float("nan"), -3e9])
+    out, whole = torch.empty(2, 4, dtype=torch.uint32), torch.empty(4, dtype=torch.int32)
+    shifting[(1,)](x, y, out, whole, N=4)
     assert out.tolist() == [[2**27, 1, 15, 2**28 - 1], [2**32 - 2**27, 1, 15, 2**32 - 1]], out.tolist()
+    assert whole.tolist() == [2**31 - 1, -1, 0, -(2**31)], whole.tolist()
 
 
 @triton.jit
