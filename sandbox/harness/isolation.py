@@ -19,6 +19,8 @@ from tilecast.sandbox.harness import landlock, mounts, process_tree, seccomp, sy
 _NOBODY = 65534
 _FIRST_UID, _UIDS = 40000, 20000
 _CAP_SYS_ADMIN = 21
+LOWER_TO = "TILECAST_SANDBOX"
+"""Environment variable: ``landlock`` does without namespaces, ``limits`` without all but limits. The level says so."""
 Namespaces = Literal["root", "user", "none"]
 
 
@@ -88,7 +90,14 @@ def probe() -> Abilities:
     if version and not _works(lambda: landlock.restrict(["/usr"], [])):
         version = 0
     filters = seccomp.available() and _works(lambda: seccomp.install(seccomp.no_processes_filter()))
-    return Abilities(namespaces, version, filters)
+    return _lowered(Abilities(namespaces, version, filters), os.environ.get(LOWER_TO, ""))
+
+
+def _lowered(found: Abilities, wish: str) -> Abilities:
+    """What is left of the abilities where the user asks for less, to run as on a machine that offers no more."""
+    if wish == "landlock":
+        return Abilities("none", found.landlock_abi, found.seccomp)
+    return Abilities("none", 0, False) if wish == "limits" else found
 
 
 def _works(action: Callable[[], object]) -> bool:

@@ -172,7 +172,8 @@ class WorkerLink:
 
     def child_processes(self) -> list[str]:
         """Command lines of processes that the candidate left running, seen from outside."""
-        return [_command(pid) for pid in self._worker.processes() if not _is_harness(pid, self._worker.pid)]
+        own = _harness_chain(self._worker.pid, 2 if "namespaces" in self.level else 1)
+        return [_command(pid) for pid in self._worker.processes() if pid not in own]
 
     def processes(self) -> list[int]:
         """Process ids of the worker and what it started, seen from outside."""
@@ -229,15 +230,15 @@ def _command(pid: int) -> str:
         return f"process {pid}"
 
 
-def _is_harness(pid: int, outermost: int) -> bool:
-    """The namespace's init and the worker itself: the only child of the outermost process, and its only child."""
+def _harness_chain(outermost: int, depth: int) -> list[int]:
+    """The worker, below the init of its namespace where it has one: the eldest child each time."""
     chain = [outermost]
-    for _ in range(2):
+    for _ in range(depth):
         children = _children(chain[-1])
         if not children:
             break
         chain.append(min(children))
-    return pid in chain
+    return chain
 
 
 def _children(pid: int) -> list[int]:

@@ -6,7 +6,7 @@ import glob
 import os
 import sys
 
-from tilecast.sandbox.harness.isolation import Enclosure, Limits
+from tilecast.sandbox.harness.isolation import LOWER_TO, Enclosure, Limits
 
 _KEPT_VARIABLES = (
     "PATH",
@@ -19,6 +19,7 @@ _KEPT_VARIABLES = (
     "NVIDIA_DRIVER_CAPABILITIES",
     "TORCH_CUDA_ARCH_LIST",
     "TRITON_PTXAS_PATH",
+    LOWER_TO,
 )
 
 
