@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilecast.agent.cli.shared import JsonOption, log_line, print_json
+
+if TYPE_CHECKING:
+    from tilecast.sandbox.corpus import RecordedProblem
 
 
 def study(
@@ -18,6 +21,9 @@ def study(
         Path | None,
         typer.Option(help="Evidence collected before, one JSON line a variant; recorded kernels otherwise."),
     ] = None,
+    collect: Annotated[
+        bool, typer.Option("--collect", help="Compile every variant for its GPU first (seconds each, cached).")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Replay search policies over recorded measurements: how much of the best speed each finds, and how soon.
@@ -34,7 +40,8 @@ def study(
     from tilecast.tools.study.study import study as run
 
     records = load_corpus(corpus)
-    pools, left_out = load_pools(records, load(weights), read_evidence(evidence) if evidence is not None else None)
+    table = read_evidence(evidence) if evidence is not None else _collected(records) if collect else None
+    pools, left_out = load_pools(records, load(weights), table)
     for name, why in left_out.items():
         log_line(f"{name} is left out: {why}")
     if not pools:
@@ -44,6 +51,26 @@ def study(
         print_json(document)
     else:
         _show(document)
+
+
+def _collected(records: list[RecordedProblem]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Evidence of every recorded variant on the GPU it was recorded on; what cannot be had is left out."""
+    from tilecast.agent.config import home
+    from tilecast.sandbox.errors import TilecastError
+    from tilecast.sandbox.evidence import EvidenceCollector
+
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    with EvidenceCollector(home() / "cache" / "evidence") as collector:
+        for record in records:
+            log_line(f"{record.name}: compiling {len(record.rows)} variants for {record.info.gpu}")
+            for variant in map(record.variant, record.rows):
+                try:
+                    document = collector.collect(record.problem, variant, record.info.gpu)
+                except TilecastError as error:
+                    log_line(f"{record.name}/{variant.name}: no evidence: {error}")
+                    continue
+                found[(record.problem.sha256, variant.sha256)] = document.model_dump(mode="json")
+    return found
 
 
 def _show(document: dict[str, Any]) -> None:

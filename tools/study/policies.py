@@ -46,15 +46,20 @@ def learned_order(pool: Pool, seed: int) -> Order:
     return batch_order(beliefs_of(pool), seed)
 
 
-def online_order(pool: Pool, seed: int) -> Order:
-    """One at a time, learning from each."""
+def measured_ratio(pool: Pool) -> Callable[[int], float | None]:
+    """What measuring a variant gives: ln(ms / floor), or None if it failed."""
     floor = math.log(pool.floor_ms)
 
     def measure(index: int) -> float | None:
         speed = float(pool.speeds[index])
         return -math.log(speed) - floor if speed > 0 else None
 
-    return adaptive_order(beliefs_of(pool), measure, seed)
+    return measure
+
+
+def online_order(pool: Pool, seed: int) -> Order:
+    """One at a time, learning from each."""
+    return adaptive_order(beliefs_of(pool), measured_ratio(pool), seed)
 
 
 def oracle_order(pool: Pool, seed: int) -> Order:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tilecast.sandbox import bins
-from tilecast.tools.forecast.excess import log_ratio
+from tilecast.tools.forecast.excess import excess, log_ratio
+from tilecast.tools.forecast.ordering import adaptive_order
 from tilecast.tools.forecast.pooling import Pair, Pooling, earned, pooled
 from tilecast.tools.study import calibration, metrics
 from tilecast.tools.study.calibration import Judged
@@ -23,6 +24,7 @@ from tilecast.tools.study.policies import (
     learned_predictives,
     llm_order,
     mean_log_speedup,
+    measured_ratio,
 )
 from tilecast.tools.study.pool import Pool, forecast_pool
 
@@ -124,15 +126,20 @@ def learned_bins(pool: Pool) -> list[list[float]]:
 
 
 def ensemble_policy(poolings: Mapping[str, Pooling]) -> Policy:
-    """Orders by the pooled expected log-speedup; the language model's share is what the other problems' record earned it."""
+    """Adaptive, on the pooled expected log-speedup; share and sharpness are what the other problems' record earned.
+
+    The spread of the mean of two forecasts with errors of their own is smaller by the root of two, and by that of the exponent.
+    """
 
     def order(pool: Pool, seed: int) -> Order:
-        share, beliefs = poolings[pool.name].weight, beliefs_of(pool)
-        base = math.log(pool.baseline_ms or 1.0)
-        own = base - (log_ratio(beliefs.centre) + math.log(pool.floor_ms))
-        other = np.array([mean_log_speedup(p or [1.0] * bins.COUNT) for p in pool.llm])
-        pooled_guess = (1 - share) * own + share * other
-        return [int(i) for i in np.argsort(-pooled_guess, kind="stable")]
+        how, alone = poolings[pool.name], beliefs_of(pool)
+        floor = math.log(pool.floor_ms)
+        told = [mean_log_speedup(p or [1.0] * bins.COUNT) for p in pool.llm]
+        other = math.log(pool.baseline_ms or 1.0) - np.array(told) - floor
+        mean = (1 - how.weight) * log_ratio(alone.centre) + how.weight * other
+        narrower = alone.spread / math.sqrt(2 * how.exponent)
+        both = replace(alone, centre=excess(np.maximum(mean, 0.0)), spread=narrower)
+        return adaptive_order(both, measured_ratio(pool), seed)
 
     return order
 
