@@ -15,7 +15,7 @@ from typing import Any
 
 from _bootstrap import ROOT
 
-from tilecast.sandbox.harness.wire import Channel
+from tilecast.sandbox.harness.wire import Channel, WireError
 
 
 class JudgeSaid(Exception):
@@ -37,15 +37,20 @@ class JudgeClient:
         if "fatal" in first:
             raise JudgeSaid(str(first["fatal"]))
         self._number = 0
+        self.broken = False
 
     def ask(self, op: str, args: dict[str, Any]) -> dict[str, Any]:
         """One operation; progress goes nowhere."""
         self._number += 1
-        self.channel.send({"id": self._number, "op": op, "args": args})
-        while True:
-            reply = self.channel.receive(1800.0)
-            if reply.get("event") != "progress":
-                break
+        try:
+            self.channel.send({"id": self._number, "op": op, "args": args})
+            while True:
+                reply = self.channel.receive(1800.0)
+                if reply.get("event") != "progress":
+                    break
+        except WireError as error:
+            self.broken = True
+            raise JudgeSaid(f"{op}: the judge is gone ({error}, exit status {self.process.poll()})") from error
         if reply.get("ok") is not True:
             raise JudgeSaid(f"{op}: {reply.get('error')}")
         return dict(reply["result"])

@@ -50,21 +50,18 @@ def measure(client: JudgeClient, folder: Path, row: dict[str, Any], options: dic
     }
 
 
-def problem(folder: Path, count: int, device: str, max_seconds: float, deadline: float) -> dict[str, Any]:
+def problem(client: JudgeClient, folder: Path, count: int, options: dict[str, Any], deadline: float) -> dict[str, Any]:
     """All chosen rows of a problem, and its eager baseline."""
     recorded = {row["candidate"]: row["ms"] for row in corpus_rows(folder) if row["status"] == "BASELINE"}
     results = []
-    with judge(device) as client:
-        options = options_for(client, baseline="eager", max_seconds=max_seconds)
-        for row in choose(folder, count):
-            if time.perf_counter() > deadline:
-                break
-            results.append(measure(client, folder, row, options))
-        baselines: dict[str, Any] = {}
-        try:
-            baselines = client.ask("baselines", {"problem": problem_of(folder), "options": options})
-        except JudgeSaid as error:
-            baselines = {"error": str(error)[:300]}
+    for row in choose(folder, count):
+        if time.perf_counter() > deadline:
+            break
+        results.append(measure(client, folder, row, options))
+    try:
+        baselines = client.ask("baselines", {"problem": problem_of(folder), "options": options})
+    except JudgeSaid as error:
+        baselines = {"error": str(error)[:300]}
     return {"recorded_baselines": recorded, "baselines": baselines, "results": results}
 
 
@@ -106,19 +103,20 @@ def main() -> None:
         else sorted(p.parent.name for p in options.corpus.glob("*/reference.py"))
     )
     problems: dict[str, Any] = {}
-    for name in names:
-        if time.perf_counter() > deadline:
-            print(f"{name}: left out, out of time", file=sys.stderr)
-            continue
-        try:
-            problems[name] = problem(options.corpus / name, options.per_problem, device, options.max_seconds, deadline)
-        except JudgeSaid as error:
-            problems[name] = {"error": str(error)[:500]}
-        write(
-            options.out,
-            "corpus_remeasure",
-            header("corpus_remeasure") | {"summary": summary(problems), "problems": problems},
-        )
+    waiting = list(names)
+    while waiting and time.perf_counter() < deadline:
+        # One judge for all problems, another only if it is gone: starting one takes as long as several kernels.
+        with judge(device) as client:
+            asked = options_for(client, baseline="eager", max_seconds=options.max_seconds)
+            while waiting and time.perf_counter() < deadline and not client.broken:
+                name = waiting.pop(0)
+                try:
+                    problems[name] = problem(client, options.corpus / name, options.per_problem, asked, deadline)
+                except JudgeSaid as error:
+                    problems[name] = {"error": str(error)[:500]}
+                document = {"summary": summary(problems), "left_out": waiting, "problems": problems}
+                write(options.out, "corpus_remeasure", header("corpus_remeasure") | document)
+    print(f"left out for want of time: {waiting}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ The plain one: five correctness trials and a hundred timing runs (``_plain_harne
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from _bootstrap import ROOT, device_name, header, parser, write
-from _judge import candidate_of, corpus_rows, judge, options_for, problem_of, with_overrides
+from _judge import JudgeClient, candidate_of, corpus_rows, judge, options_for, problem_of, with_overrides
 
 
 def choose(folder: Path, count: int) -> list[dict[str, Any]]:
@@ -34,30 +35,28 @@ def source_of(folder: Path, row: dict[str, Any]) -> str:
     return with_overrides((folder / "candidates" / f"{row['candidate']}.py").read_text(encoding="utf-8"), row["config"])
 
 
-def ours(folder: Path, rows: list[dict[str, Any]], device: str, max_seconds: float) -> dict[str, Any]:
-    """All candidates of a problem through one judge; set-up of the problem apart."""
+def ours(client: JudgeClient, folder: Path, rows: list[dict[str, Any]], options: dict[str, Any]) -> dict[str, Any]:
+    """All candidates of a problem; set-up of the problem apart."""
     results = []
-    with judge(device) as client:
-        options = options_for(client, baseline="eager", max_seconds=max_seconds)
-        start = time.perf_counter()
-        client.ask("baselines", {"problem": problem_of(folder), "options": options})
-        setup_s = time.perf_counter() - start
-        for row in rows:
-            begun = time.perf_counter()
-            candidate = candidate_of(row["candidate"], source_of(folder, row))
-            answer = client.ask("bench", {"problem": problem_of(folder), "candidate": candidate, "options": options})
-            results.append(
-                {
-                    "candidate": row["candidate"],
-                    "seconds": round(time.perf_counter() - begun, 3),
-                    "status": answer["status"],
-                    "reason": answer["reason"][:200],
-                    "verdict": answer.get("verdict"),
-                    "ms": (answer.get("latency_ms") or {}).get("candidate"),
-                    "recorded_ms": row["ms"],
-                    "timing_seconds": (answer.get("details") or {}).get("sampling_seconds"),
-                }
-            )
+    start = time.perf_counter()
+    client.ask("baselines", {"problem": problem_of(folder), "options": options})
+    setup_s = time.perf_counter() - start
+    for row in rows:
+        begun = time.perf_counter()
+        candidate = candidate_of(row["candidate"], source_of(folder, row))
+        answer = client.ask("bench", {"problem": problem_of(folder), "candidate": candidate, "options": options})
+        results.append(
+            {
+                "candidate": row["candidate"],
+                "seconds": round(time.perf_counter() - begun, 3),
+                "status": answer["status"],
+                "reason": answer["reason"][:200],
+                "verdict": answer.get("verdict"),
+                "ms": (answer.get("latency_ms") or {}).get("candidate"),
+                "recorded_ms": row["ms"],
+                "timing_seconds": (answer.get("details") or {}).get("sampling_seconds"),
+            }
+        )
     return {"setup_seconds": round(setup_s, 2), "results": results}
 
 
@@ -74,25 +73,18 @@ def plain(folder: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 str(folder / "reference.py"),
                 str(file),
             ]
-            environment = {
-                "TRITON_CACHE_DIR": f"{place}/cache-{row['candidate']}",
-                "PATH": "/usr/local/bin:/usr/bin:/bin",
-            }
+            environment = {**os.environ, "TRITON_CACHE_DIR": f"{place}/cache-{row['candidate']}"}
             begun = time.perf_counter()
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=300, env={**_environment(), **environment}
-            )
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+            except subprocess.TimeoutExpired:
+                results.append({"candidate": row["candidate"], "seconds": 120.0, "status": "TIMEOUT"})
+                continue
             seconds = time.perf_counter() - begun
             lines = done.stdout.strip().splitlines()
             answer = json.loads(lines[-1]) if lines and done.returncode == 0 else {"status": done.stderr[-200:]}
             results.append({"candidate": row["candidate"], "seconds": round(seconds, 3), **answer})
     return results
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)
 
 
 def main() -> None:
@@ -105,11 +97,13 @@ def main() -> None:
     options = arguments.parse_args()
     device = device_name(options.device)
     problems: dict[str, Any] = {}
-    for name in options.problems.split(","):
-        folder = options.corpus / name
-        rows = choose(folder, options.per_problem)
-        problems[name] = {"ours": ours(folder, rows, device, options.max_seconds), "plain": plain(folder, rows)}
-        print(f"{name}: done", file=sys.stderr, flush=True)
+    with judge(device) as client:
+        asked = options_for(client, baseline="eager", max_seconds=options.max_seconds)
+        for name in options.problems.split(","):
+            folder = options.corpus / name
+            rows = choose(folder, options.per_problem)
+            problems[name] = {"ours": ours(client, folder, rows, asked), "plain": plain(folder, rows)}
+            print(f"{name}: done", file=sys.stderr, flush=True)
     mine = [r["seconds"] for p in problems.values() for r in p["ours"]["results"]]
     theirs = [r["seconds"] for p in problems.values() for r in p["plain"]]
     setup = sum(p["ours"]["setup_seconds"] for p in problems.values())

@@ -26,10 +26,17 @@ def main() -> None:
         rows = [row for row in csv.DictReader(file) if kind in row.values()]
     problems = sorted({row_path(row).split("/")[0] for row in rows})
     results: dict[str, Any] = {}
-    for name in options.only.split(",") if options.only else problems:
+    waiting = [
+        (name, row_path(row))
+        for name in (options.only.split(",") if options.only else problems)
+        for row in rows
+        if row_path(row).startswith(f"{name}/")
+    ]
+    while waiting:
         with judge(device) as client:
             chosen = options_for(client, baseline="eager", max_seconds=2.0)
-            for path in [row_path(row) for row in rows if row_path(row).startswith(f"{name}/")]:
+            while waiting and not client.broken:
+                name, path = waiting.pop(0)
                 results[path] = bench(client, options.cheats, name, path, chosen)
     labels = {row_path(row): row for row in rows}
     document = header("timing_cheats") | {
