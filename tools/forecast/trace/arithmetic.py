@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilecast.tools.forecast.trace.evaluator import Evaluator
-from tilecast.tools.forecast.trace.expressions import BINARY, COMPARE, LoopBreak, LoopContinue, Scope
+from tilecast.tools.forecast.trace.language import BINARY, COMPARE, LoopBreak, LoopContinue, Scope
 from tilecast.tools.forecast.trace.values import (
     UNKNOWN,
     Ints,

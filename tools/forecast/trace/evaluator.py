@@ -10,10 +10,10 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from tilecast.tools.forecast.trace.expressions import (
+from tilecast.tools.forecast.trace.expressions import Expressions
+from tilecast.tools.forecast.trace.language import (
     HOST_LOOP,
     MAX_DEPTH,
-    Expressions,
     FunctionReturn,
     Limit,
     LoopBreak,

@@ -10,9 +10,9 @@ from functools import lru_cache
 from typing import Any
 
 from tilecast.tools.forecast.trace.cutile_kernel import CutileEvaluator
-from tilecast.tools.forecast.trace.expressions import FunctionReturn, Limit, LoopBreak, LoopContinue
 from tilecast.tools.forecast.trace.host import HostEvaluator
 from tilecast.tools.forecast.trace.host_op import HostOp
+from tilecast.tools.forecast.trace.language import FunctionReturn, Limit, LoopBreak, LoopContinue
 from tilecast.tools.forecast.trace.launching import Launch
 from tilecast.tools.forecast.trace.tiles import KernelEvaluator
 from tilecast.tools.forecast.trace.triton_kernel import TritonEvaluator, argument

@@ -150,6 +150,12 @@ def elementwise(name: str, tensors: list[Tensor], kwargs: dict[str, Any]) -> Res
     ]
 
 
+GATHERS = frozenset(
+    {"embedding", "embedding_bag", "index_select", "gather", "take", "take_along_dim", "scatter_add", "scatter_add_",
+     "index_add", "index_add_", "scatter", "scatter_reduce", "index_put_", "index_copy_"}
+)  # fmt: skip
+
+
 def apply(name: str, args: list[Any], kwargs: dict[str, Any]) -> Result:
     """Result and cost of a torch function or method (then the tensor is the first argument)."""
     if name in MAKERS:
@@ -201,22 +207,7 @@ def _compute(name: str, value: Tensor, tensors: list[Tensor], args: list[Any], k
         return convolved(tensors, args, kwargs)
     if name == "scaled_dot_product_attention":
         return attention(tensors, kwargs)
-    if name in (
-        "embedding",
-        "embedding_bag",
-        "index_select",
-        "gather",
-        "take",
-        "take_along_dim",
-        "scatter_add",
-        "scatter_add_",
-        "index_add",
-        "index_add_",
-        "scatter",
-        "scatter_reduce",
-        "index_put_",
-        "index_copy_",
-    ):
+    if name in GATHERS:
         return gathered(name, tensors, rest)
     if name in ("maximum", "minimum") or (name in ("max", "min") and len(tensors) > 1):
         return elementwise(name, tensors, kwargs)
@@ -224,6 +215,15 @@ def _compute(name: str, value: Tensor, tensors: list[Tensor], args: list[Any], k
         return reduced(name, value, rest, kwargs)
     if name in ("cat", "concat", "stack", "hstack", "vstack"):
         return joined(name, tensors, kwargs)
+    if name == "nonzero" or name in SCAN or name in NATIVE:
+        return whole_pass(name, value, tensors)
+    if name == "pad" and len(args) > 1 and isinstance(args[1], tuple | list):
+        return padded(value, args[1])
+    return elementwise(name, tensors, kwargs)
+
+
+def whole_pass(name: str, value: Tensor, tensors: list[Tensor]) -> Result:
+    """Scans, sorts and normalisations: one native kernel over the whole tensor."""
     if name == "nonzero":
         found = Tensor((value.numel, max(len(value.shape), 1)), "int64", high=max(value.shape, default=1))
         return found, [HostOp("scan", name, value.nbytes + found.nbytes, value.numel, (value.storage,), value.dtype)]
@@ -233,23 +233,11 @@ def _compute(name: str, value: Tensor, tensors: list[Tensor], args: list[Any], k
             "scan", name, value.nbytes + result.nbytes, value.numel, (value.storage,), value.dtype, not value.contiguous
         )
         return ((result, Tensor(value.shape, "int64")) if name in ("sort", "topk", "cummax") else result), [op]
-    if name in NATIVE:
-        result = (
-            Tensor((), "float32") if "loss" in name or name == "cross_entropy" else Tensor(value.shape, value.dtype)
-        )
-        op = HostOp(
-            "native",
-            name,
-            sum({t.storage: t.nbytes for t in tensors}.values()) + result.nbytes,
-            5 * value.numel,
-            (value.storage,),
-            value.dtype,
-            not value.contiguous,
-        )
-        return result, [op]
-    if name == "pad" and len(args) > 1 and isinstance(args[1], tuple | list):
-        return padded(value, args[1])
-    return elementwise(name, tensors, kwargs)
+    loss = "loss" in name or name == "cross_entropy"
+    result = Tensor((), "float32") if loss else Tensor(value.shape, value.dtype)
+    moved = sum({t.storage: t.nbytes for t in tensors}.values()) + result.nbytes
+    strided = not value.contiguous
+    return result, [HostOp("native", name, moved, 5 * value.numel, (value.storage,), value.dtype, strided)]
 
 
 def padded(value: Tensor, widths: Sequence[Any]) -> Result:
