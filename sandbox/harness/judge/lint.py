@@ -66,7 +66,10 @@ class _Tally:
 class _Lint:
     builder: CaseBuilder
     tallies: dict[tuple[str, str], _Tally] = field(default_factory=dict)
-    constant: set[str] = field(default_factory=set)
+    constant: list[set[str]] = field(default_factory=list)
+    """Per workload, the axes along which an output never varies."""
+    identities: list[set[str]] = field(default_factory=list)
+    """Per workload, the inputs that have the output's shape."""
 
     def add(self, mutation: Mutation, variant: str, answer: Answer, outputs: list[Tensor] | None, where: str) -> None:
         if outputs is None:
@@ -80,6 +83,7 @@ class _Lint:
         reference = self.builder.reference
         reference.select(case.name)
         self.builder.new_state(case)
+        self.identities.append(set())
         seen: list[list[Tensor]] = []
         for choice in case.families:
             for _ in range(_DRAWS):
@@ -95,14 +99,23 @@ class _Lint:
                 seen.append(native.values)
         finite = [draw for draw in seen if all(item.numel() for item in draw)]
         if finite:
-            self.constant |= {f"{place} on {case.name}" for place in mutations.constant_axes(finite)}
+            self.constant.append(set(mutations.constant_axes(finite)))
 
     def _outputs(self, answer: Answer, values: list[Tensor], count: int, inputs: list[Any], where: str) -> None:
         for mutation in mutations.OUTPUT_MUTATIONS:
             self.add(mutation, "", answer, mutations.mutate_outputs(mutation, values), where)
         for number, stand_in in enumerate(mutations.identities(values[:count], inputs)):
             if len(values) == count:
-                self.add(mutations.IDENTITY, f"input {number}" if number else "", answer, stand_in, where)
+                variant = f"input {number}" if number else ""
+                self.identities[-1].add(variant)
+                self.add(mutations.IDENTITY, variant, answer, stand_in, where)
+
+    def settle(self) -> None:
+        """An input that has the output's shape on some workloads only gives itself away on the others."""
+        for (name, variant), tally in self.tallies.items():
+            everywhere = all(variant in found for found in self.identities)
+            if name == mutations.IDENTITY.name and tally.caught is None and not everywhere:
+                tally.caught = Comparison("INCORRECT_SHAPE", "its shape is not the output's on every workload")
 
     def _precision(
         self, case: WorkloadCase, answer: Answer, inputs: list[Any], values: list[Tensor], where: str
@@ -138,6 +151,7 @@ def lint_study(study: Study, progress: Progress) -> dict[str, Any]:
         progress(f"mutations on {case.name}")
         if any(spec.elements for spec in case.specs):
             lint.case(case)
+    lint.settle()
     tallies = list(lint.tallies.values())
     weak = any(tally.would_pass for tally in tallies)
     return {
@@ -160,7 +174,8 @@ def _advice(tallies: list[_Tally]) -> Iterator[str]:
 
 def _notes(study: Study, lint: _Lint) -> Iterator[str]:
     """What makes a problem easier to fool without any mutation passing."""
-    for place in sorted(lint.constant):
+    everywhere = set.intersection(*lint.constant) if lint.constant else set()
+    for place in sorted(everywhere):
         yield f"{place} never varies: one slice computed is as good as all"
     if any(case.domain == DECLARED for case in study.cases):
         yield "DOMAIN is declared: kernels are only tried on values as get_inputs draws them"
