@@ -85,12 +85,13 @@ def test_without_namespaces_files_sockets_and_signals_are_still_confined(
 
 
 def sleepers(name: str) -> int:
-    """Processes that call themselves so."""
+    """Processes that call themselves so and run (the dead may wait to be reaped)."""
     count = 0
     for folder in os.listdir("/proc"):
         if folder.isdigit():
             try:
-                count += Path(f"/proc/{folder}/comm").read_text().strip() == name
+                running = "State:\tZ" not in Path(f"/proc/{folder}/status").read_text()
+                count += running and Path(f"/proc/{folder}/comm").read_text().strip() == name
             except OSError:
                 continue
     return count
