@@ -125,14 +125,8 @@ def test_a_fault_of_the_device_is_named(driver: ctypes.CDLL, clock: DeviceClock)
         clock.synchronize()
 
 
-def test_the_device_is_kept_busy_while_the_host_queues(driver: ctypes.CDLL, clock: DeviceClock) -> None:
-    least, most = device_clock.LEAD_FLUSHES
-    assert clock.flushes_lasting(1e9) == least
+def test_several_flushes_keep_the_device_busy(driver: ctypes.CDLL, clock: DeviceClock) -> None:
     clock.prepare(1, 8_000_000)
-    one_ns = 8_000_000 / device_clock.FASTEST_MEMORY_BYTES_PER_NS
-    assert clock.flushes_lasting(0) == least
-    assert clock.flushes_lasting(7.5 * one_ns) == 8
-    assert clock.flushes_lasting(1e12) == most
     driver.forget()
     clock.flush(0, 3)
     assert driver.said().count(b"fill") == 3

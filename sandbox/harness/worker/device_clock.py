@@ -11,7 +11,6 @@ later); on an older driver the device is synchronised before the end marker, whi
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,13 +31,6 @@ _NAMES = (
     "cuMemsetD32Async",
     "cuGetErrorName",
 )
-
-
-LEAD_FLUSHES = (4, 64)
-"""Fewest and most flushes before a call. With one, the device is done with it before the host has queued the call, and its
-idling is timed: medians of one kernel differed by 2 % then, and by 0.05 % with four (H200, kernels of 0.2 and 2 ms)."""
-FASTEST_MEMORY_BYTES_PER_NS = 8000.0
-"""Above the bandwidth of today's GPUs, so that a flush is never thought to last longer than it does."""
 
 
 class DeviceClockError(RuntimeError):
@@ -106,14 +98,6 @@ class DeviceClock:
             words = ctypes.c_size_t(self._flush_bytes // 4)
             for _ in range(times):
                 self._call("cuMemsetD32Async", self._flush_address, ctypes.c_uint(index + 1), words, self.STREAM)
-
-    def flushes_lasting(self, nanoseconds: float) -> int:
-        """How many flushes keep the device busy at least this long, within :data:`LEAD_FLUSHES`."""
-        least, most = LEAD_FLUSHES
-        if not self._flush_bytes:
-            return least
-        one_ns = self._flush_bytes / FASTEST_MEMORY_BYTES_PER_NS
-        return min(most, max(least, math.ceil(nanoseconds / one_ns)))
 
     def start(self, index: int) -> None:
         """The start marker of a call."""

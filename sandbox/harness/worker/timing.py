@@ -25,8 +25,6 @@ from tilecast.sandbox.harness.worker.traffic import compulsory_traffic
 _NOW_NS = time.perf_counter_ns
 _SUM = torch._C.TensorBase.sum
 _MANUAL_SEED = torch.manual_seed
-_LEAD = 1.5
-"""How much longer than the host queues a call the device is kept busy before it."""
 _Call = tuple[list[Any], list[Tensor], list[Message], int | None]
 """Arguments of ``forward``, the tensors among them, room for outputs, seed (None where the reference draws nothing)."""
 
@@ -38,8 +36,8 @@ class TimingHandlers:
         self.caller, self.device = caller, device
         # Bound before any user code is imported.
         self._clock = DeviceClock() if device.type == "cuda" else None
-        self._queueing_ns = 0
-        """What the host took to queue a call: the longest of late, fading."""
+        self._queueing_ns: list[int] = []
+        """What the host took to queue each call of the last leg."""
 
     def handlers(self) -> dict[str, Callable[[Message], Message]]:
         """By operation name."""
@@ -59,7 +57,7 @@ class TimingHandlers:
             ``inner_ns`` a call (events on CUDA, else the monotonic clock), ``leg_ns`` around all of them, claims about the
             outputs, and what changed in the process meanwhile.
         """
-        mode, empty = str(message["mode"]), message["mode"] == "empty"
+        empty = message["mode"] == "empty"
         calls = [(*self.caller.inputs(item), list(item["spaces"]), item.get("seed")) for item in message["calls"]]
         stand_ins = [_stand_in(space, self.device) for space in calls[0][2]] if empty else []
         call = (lambda *_: stand_ins) if empty else self.caller.require_module()
@@ -69,13 +67,14 @@ class TimingHandlers:
             results, inner_ns = (
                 self._host_leg(call, calls)
                 if self._clock is None
-                else self._device_leg(self._clock, call, calls, int(message.get("flush_bytes", 0)), mode)
+                else self._device_leg(self._clock, call, calls, message)
             )
             leg_ns = _NOW_NS() - start_ns
         changes = before.changes(guards.CallState.take(self.device.type == "cuda"))
         return {
             "inner_ns": inner_ns,
             "leg_ns": leg_ns,
+            "queueing_ns": sorted(self._queueing_ns)[len(self._queueing_ns) * 4 // 5] if self._queueing_ns else 0,
             "joined_by_synchronising": self._clock.synchronised_joins if self._clock else 0,
             "calls": results,
             "findings": [] if empty else [item.to_message() for item in changes[:10]],
@@ -93,9 +92,11 @@ class TimingHandlers:
         return results, times
 
     def _device_leg(
-        self, clock: DeviceClock, call: Callable[..., Any], calls: list[_Call], flush_bytes: int, mode: str
+        self, clock: DeviceClock, call: Callable[..., Any], calls: list[_Call], message: Message
     ) -> tuple[list[Message], list[int]]:
-        results = []
+        results: list[Message] = []
+        flush_bytes, flushes = int(message.get("flush_bytes", 0)), int(message.get("flushes", 1))
+        self._queueing_ns = []
         try:
             clock.prepare(len(calls), flush_bytes)
             for index, item in enumerate(calls):
@@ -103,15 +104,15 @@ class TimingHandlers:
                 _seed(item)
                 clock.synchronize()
                 clock.forget_persisting_lines()
-                # The device must still be busy when the call is queued, or its waiting for the host is timed.
-                clock.flush(index, clock.flushes_lasting(_LEAD * self._queueing_ns))
-                if mode == "warm":
+                # Several, so that the device is still busy when the call is queued: its waiting for the host is not timed.
+                clock.flush(index, flushes)
+                if message["mode"] == "warm":
                     _touch(item[1])
                 queued_ns = _NOW_NS()
                 clock.start(index)
                 value = call(*arguments)
                 clock.stop(index)
-                self._queueing_ns = max(_NOW_NS() - queued_ns, int(0.9 * self._queueing_ns))
+                self._queueing_ns.append(_NOW_NS() - queued_ns)
                 results.append(_take(value, item, self.caller, 0))
             clock.synchronize()
             return results, [int(clock.elapsed_ms(index) * 1e6) for index in range(len(calls))]

@@ -13,6 +13,7 @@ from tilecast.sandbox.harness.judge.failure import Failure, WorkerFailed
 from tilecast.sandbox.harness.judge.timing.clocks import LegClocks
 from tilecast.sandbox.harness.judge.timing.closeness import difference
 from tilecast.sandbox.harness.judge.timing.interference import Waiting, allowance
+from tilecast.sandbox.harness.judge.timing.lead import flushes_for
 from tilecast.sandbox.harness.judge.timing.sampling import Leg, Side
 from tilecast.sandbox.harness.judge.timing.window import Window
 from tilecast.sandbox.harness.judge.timing.workers import Content, LegRun, Mode, TimedWorker
@@ -84,6 +85,8 @@ class PairedLegs:
         self.empty_call_ms: list[float] = []
         self.joined_by_synchronising = 0
         self.checked = 0
+        self.flushes = flushes_for(0.0, rules.flush_bytes)
+        self._warming = True
         self.on_baseline_difference: Callable[[str], None] = lambda text: None
         self._queue: list[_Pending] = []
         self._first = 0
@@ -106,15 +109,25 @@ class PairedLegs:
         items = self._take(side, calls)
         worker = self.workers[side]
         waited_ms = worker.waited_ms()
-        run = worker.leg([item.content for item in items], self.rules.mode, self.rules.flush_bytes)
+        contents = [item.content for item in items]
+        run = worker.leg(contents, self.rules.mode, self.rules.flush_bytes, flushes=self.flushes)
+        if self._warming:  # later it stays, so that legs and empty legs are alike
+            self._lengthen(run.queueing_ms)
         self.waiting[side].add(worker.waited_ms() - waited_ms, run.judge_ms)
         reason = self.window.discard_reason()
         self.clocks[side].append(LegClocks(calls, float(run.inner_ms.sum()), run.worker_ms, run.judge_ms))
         self._settle(side, items, run)
         return Leg(side, run.inner_ms, run.judge_ms, reason)
 
+    def _lengthen(self, queueing_ms: float) -> None:
+        wanted = flushes_for(queueing_ms, self.rules.flush_bytes)
+        if wanted > self.flushes:
+            self.flushes = wanted
+            self.empty.clear()
+
     def settled(self) -> None:
         """Forget clocks of the warm-up, when the device may have been slow: an empty leg that took long would hide lies."""
+        self._warming = False
         for side in ("candidate", "baseline"):
             self.clocks[side].clear()
             self.waiting[side] = Waiting()
@@ -129,7 +142,9 @@ class PairedLegs:
         """Legs that do everything but call, in the baseline's worker."""
         contents = self.contents.draw(1) * calls
         for _ in range(times):
-            run = self.workers["baseline"].leg(contents, "empty", self.rules.flush_bytes, read=False)
+            run = self.workers["baseline"].leg(
+                contents, "empty", self.rules.flush_bytes, flushes=self.flushes, read=False
+            )
             self.empty.setdefault(calls, []).append(run.judge_ms)
             self.empty_call_ms += run.inner_ms.tolist()
 

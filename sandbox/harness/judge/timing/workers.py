@@ -17,6 +17,7 @@ from tilecast.sandbox.harness.judge.failure import Failure, WorkerFailed
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.shared_memory import Prepared
 from tilecast.sandbox.harness.judge.timing.interference import waited_ms
+from tilecast.sandbox.harness.judge.timing.lead import FEWEST
 from tilecast.sandbox.harness.judge.timing.statistics import Floats
 from tilecast.sandbox.harness.tensors import BadSpec, TensorSpec
 
@@ -46,6 +47,8 @@ class LegRun:
     claims: list[list[dict[str, Any]]]
     findings: list[dict[str, str]]
     joined_by_synchronising: int = 0
+    queueing_ms: float = 0.0
+    """What the host took to queue a call, as the worker says; only makes the lead longer."""
 
 
 @dataclass
@@ -63,8 +66,16 @@ class TimedWorker:
     pool: list[Prepared] = field(default_factory=list)
     _pids: list[int] | None = None
 
-    def leg(self, contents: Sequence[Content], mode: Mode, flush_bytes: int = 0, *, read: bool = True) -> LegRun:
-        """Put the contents in, make the calls, read the outputs.
+    def leg(
+        self,
+        contents: Sequence[Content],
+        mode: Mode,
+        flush_bytes: int = 0,
+        *,
+        flushes: int = FEWEST,
+        read: bool = True,
+    ) -> LegRun:
+        """Put the contents in, make the calls (each after so many flushes), read the outputs.
 
         Raises:
             WorkerFailed: as the session raises it, and for an answer that makes no sense.
@@ -76,7 +87,7 @@ class TimedWorker:
         calls = [
             prepared.to_message() | {"seed": content.seed} for prepared, content in zip(batch, contents, strict=True)
         ]
-        message = {"op": "leg", "mode": mode, "flush_bytes": flush_bytes, "calls": calls}
+        message = {"op": "leg", "mode": mode, "flush_bytes": flush_bytes, "flushes": flushes, "calls": calls}
         start = time.perf_counter()
         reply = self.session.request(message, "timed calls")
         judge_ms = (time.perf_counter() - start) * 1e3
@@ -118,6 +129,7 @@ class TimedWorker:
             claims=[list(item["outputs"]) for item in reply["calls"]],
             findings=[dict(item) for item in reply["findings"]],
             joined_by_synchronising=int(reply["joined_by_synchronising"]),
+            queueing_ms=_nanoseconds(reply["queueing_ns"]) / 1e6,
         )
 
     def inputs_now(self, index: int) -> list[Tensor]:
