@@ -77,7 +77,7 @@ def compare(
     if missing:
         raise ValueError(f"no empty leg of {sorted(missing)} calls was measured")
     inner_ms, unexplained = _per_call(candidate, empty)
-    baseline_ms, granted = _per_call(baseline, empty)
+    baseline_ms, granted = _per_call(baseline, empty, 0.75)
     granted = max(granted, granted * inner_ms / baseline_ms, 0.0)
     noise = max(
         float(np.median(np.abs(np.asarray(walls) - np.median(walls)))) / calls
@@ -98,10 +98,10 @@ def compare(
     )
 
 
-def _per_call(legs: list[LegClocks], empty: dict[int, list[float]]) -> tuple[float, float]:
-    """Medians over legs: the inner clock's time of a call, and what the judge's clock saw beyond it."""
+def _per_call(legs: list[LegClocks], empty: dict[int, list[float]], quantile: float = 0.5) -> tuple[float, float]:
+    """The inner clock's time of a call (median over legs), and what the judge's clock saw beyond it (a quantile)."""
     beyond = [(leg.judge_ms - float(np.median(empty[leg.calls])) - leg.inner_ms) / leg.calls for leg in legs]
-    return float(np.median([leg.inner_ms / leg.calls for leg in legs])), float(np.median(beyond))
+    return float(np.median([leg.inner_ms / leg.calls for leg in legs])), float(np.quantile(beyond, quantile))
 
 
 def _median_walls(legs: list[LegClocks]) -> tuple[float, float]:
