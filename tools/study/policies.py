@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tilecast.sandbox import bins
-from tilecast.tools.forecast.ordering import Beliefs, adaptive_order, batch_order, ranked
+from tilecast.tools.forecast.ordering import adaptive_order, batch_order, ranked
 from tilecast.tools.forecast.predictive import Predictive
 from tilecast.tools.study.pool import Pool
 
@@ -29,21 +29,9 @@ def roofline_order(pool: Pool, seed: int) -> Order:
     return [proposal[i] for i in ranked([float(pool.bound_ms[j]) for j in proposal])]
 
 
-def beliefs_of(pool: Pool) -> Beliefs:
-    """What the model that never saw the problem believes of its variants.
-
-    Raises:
-        ValueError: if there is no such model.
-    """
-    if pool.model is None:
-        raise ValueError(f"{pool.name}: there is no model that has not seen this problem")
-    model = pool.model
-    return Beliefs(model.centres(pool.rows), model.spreads(pool.rows), model.validity(pool.rows), pool.prior(), model)
-
-
 def learned_order(pool: Pool, seed: int) -> Order:
     """All at once, before anything is measured."""
-    return batch_order(beliefs_of(pool), seed)
+    return batch_order(pool.beliefs, seed)
 
 
 def measured_ratio(pool: Pool) -> Callable[[int], float | None]:
@@ -59,7 +47,7 @@ def measured_ratio(pool: Pool) -> Callable[[int], float | None]:
 
 def online_order(pool: Pool, seed: int) -> Order:
     """One at a time, learning from each."""
-    return adaptive_order(beliefs_of(pool), measured_ratio(pool), seed)
+    return adaptive_order(pool.beliefs, measured_ratio(pool), seed)
 
 
 def oracle_order(pool: Pool, seed: int) -> Order:
@@ -80,7 +68,7 @@ def llm_order(pool: Pool, seed: int) -> Order:
 
 def learned_predictives(pool: Pool) -> list[Predictive]:
     """The learned distribution of each variant's log-latency."""
-    beliefs = beliefs_of(pool)
+    beliefs = pool.beliefs
     return [
         beliefs.model.predictive(float(c), float(s), pool.floor_ms)
         for c, s in zip(beliefs.centre, beliefs.spread, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from tilecast.sandbox.corpus import RecordedProblem
 from tilecast.tools.forecast.dataset import EvidenceTable, ProblemExamples, problem_examples
 from tilecast.tools.forecast.model import Model, Weights
+from tilecast.tools.forecast.ordering import Beliefs
 from tilecast.tools.forecast.posterior import covariance
 
 Floats = npt.NDArray[np.float64]
@@ -47,12 +49,19 @@ class Pool:
             result: Floats = -np.log(self.speeds)
         return result
 
-    def prior(self) -> Floats:
-        """Covariance of standardised residuals of all variants, without noise."""
-        if self.model is None:
+    @cached_property
+    def beliefs(self) -> Beliefs:
+        """What the model that never saw the problem believes of all variants together.
+
+        Raises:
+            ValueError: if there is no such model.
+        """
+        model, rows = self.model, self.rows
+        if model is None:
             raise ValueError(f"{self.name}: there is no model that has not seen this problem")
         same = self.families[:, None] == self.families[None, :]
-        return covariance(self.model.similarity(self.rows, self.rows), same, self.model.correlation)
+        prior = covariance(model.similarity(rows, rows), same, model.correlation)
+        return Beliefs(model.centres(rows), model.spreads(rows), model.validity(rows), prior, model)
 
     def take(self, indices: Sequence[int]) -> Pool:
         """The pool of some variants only."""

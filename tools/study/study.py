@@ -20,7 +20,6 @@ from tilecast.tools.study.policies import (
     POLICIES,
     Order,
     Policy,
-    beliefs_of,
     learned_predictives,
     llm_order,
     mean_log_speedup,
@@ -132,7 +131,7 @@ def ensemble_policy(poolings: Mapping[str, Pooling]) -> Policy:
     """
 
     def order(pool: Pool, seed: int) -> Order:
-        how, alone = poolings[pool.name], beliefs_of(pool)
+        how, alone = poolings[pool.name], pool.beliefs
         floor = math.log(pool.floor_ms)
         told = [mean_log_speedup(p or [1.0] * bins.COUNT) for p in pool.llm]
         other = math.log(pool.baseline_ms or 1.0) - np.array(told) - floor
