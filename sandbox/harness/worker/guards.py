@@ -17,13 +17,17 @@ import time
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 from torch.nn.modules import module as nn_module
 
+from tilecast.sandbox.harness.worker.l2_settings import L2Settings
+
 _LIBRARY_VARIABLES = ("_TORCHINDUCTOR_",)
 """Set by torch itself when something is first compiled."""
+_COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.")
 _BUILD_VARIABLES = (
     "TORCH_CUDA_ARCH_LIST",
     "CUDA_HOME",
@@ -91,6 +95,12 @@ def _settings() -> dict[str, Any]:
     }
 
 
+@cache
+def _l2_settings() -> L2Settings:
+    """Made at the first snapshot, which is taken before a candidate is imported."""
+    return L2Settings()
+
+
 def _flushes_denormals() -> bool:
     tiny = 2.0**-1074
     return tiny * 1.0 == 0.0
@@ -114,7 +124,8 @@ class CallState:
             stream = (torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream)
             cuda_rng = torch.cuda.get_rng_state().numpy().tobytes()
         rng = torch.default_generator.get_state().numpy().tobytes()
-        return cls(_settings(), dict(os.environ), rng, cuda_rng, stream)
+        settings = _settings() | (_l2_settings().now() if cuda else {})
+        return cls(settings, dict(os.environ), rng, cuda_rng, stream)
 
     def changes(self, later: CallState, *, importing: bool = False) -> list[Finding]:
         """What differs later. While a file is imported it may set variables that compilers read."""
@@ -180,11 +191,19 @@ class Bindings:
         found = []
         for (place, name), (value, code) in self._kept.items():
             current = now.get(place, {}).get(name)
-            if current is not value:
+            if current is not value and not _compilers_own(current):
                 found.append(Finding("patched", f"{place}.{name} was replaced by {_name(current)}"))
-            elif code is not getattr(current, "__code__", None):
+            elif current is value and code is not getattr(current, "__code__", None):
                 found.append(Finding("patched", f"the code of {place}.{name} was swapped"))
         return found
+
+
+def _compilers_own(value: object) -> bool:
+    """Replaced by torch's own compiler, which does so when something is first compiled: a function of its modules."""
+    space = getattr(value, "__globals__", None)
+    name = space.get("__name__", "") if isinstance(space, dict) else ""
+    module = sys.modules.get(name) if isinstance(name, str) and name.startswith(_COMPILERS) else None
+    return module is not None and vars(module) is space
 
 
 def _name(value: object) -> str:
