@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tilecast.sandbox.corpus import load_recorded
 
 BOT = "github-actions[bot]"
 REPOSITORY = "acme/kernels"
@@ -172,6 +178,12 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
 
+def kernel_files(folder: str, text: str = "class ModelNew: pass\n") -> dict[str, str]:
+    """A kernel that is found by its place; nothing in it can be run."""
+    reference = "class Model: pass\ndef get_inputs(): return []\ndef get_init_inputs(): return []\n"
+    return {f"{folder}/reference.py": reference, f"{folder}/kernel.py": text}
+
+
 def pull_event(base: str, head: str, **changes: Any) -> dict[str, Any]:
     """The event of a pull request; ``fork``, ``draft``, ``labels``, ``action``, ``label``, ``title`` and ``ref`` may be given."""
     source = "stranger/kernels" if changes.get("fork") else REPOSITORY
@@ -190,3 +202,109 @@ def pull_event(base: str, head: str, **changes: Any) -> dict[str, Any]:
     if "label" in changes:
         event["label"] = {"name": changes["label"]}
     return event
+
+
+@dataclass
+class Said:
+    """What the command answered."""
+
+    code: int
+    out: str
+    err: str
+    report: dict[str, Any]
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """Kernel -> verdict."""
+        return {kernel["name"]: kernel["verdict"] for kernel in self.report["kernels"]}
+
+
+Ci = Callable[..., Said]
+
+
+@pytest.fixture(name="ci")
+def ci_fixture(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Ci:
+    """Run the command; ``event`` makes it a workflow's run, on ``github`` if one is given."""
+    from tilecast.agent.cli.app import main
+
+    for name in ("GITHUB_EVENT_PATH", "GITHUB_EVENT_NAME", "GITHUB_TOKEN", "GITHUB_ACTIONS", "GITHUB_OUTPUT"):
+        monkeypatch.delenv(name, raising=False)
+    from tilecast.agent.ci import posting
+
+    monkeypatch.setattr(posting, "LONGEST_WAIT_S", 2.0)
+    summaries = tmp_path / "summary.md"
+
+    def run(
+        *arguments: str, event: dict[str, Any] | None = None, name: str = "pull_request", github: GitHub | None = None
+    ) -> Said:
+        if event is not None:
+            (tmp_path / "event.json").write_text(json.dumps(event))
+            monkeypatch.setenv("GITHUB_EVENT_PATH", str(tmp_path / "event.json"))
+            monkeypatch.setenv("GITHUB_EVENT_NAME", name)
+            monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summaries))
+        if github is not None:
+            monkeypatch.setenv("GITHUB_TOKEN", "secret-token")
+            monkeypatch.setenv("GITHUB_API_URL", github.url)
+        monkeypatch.setattr(sys, "argv", ["tilecast", "ci", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        captured = capsys.readouterr()
+        document = json.loads(captured.out) if captured.out.startswith("{") else {}
+        return Said(code, captured.out, captured.err, document)
+
+    return run
+
+
+class History:
+    """A repository with recorded kernels: each method returns the commit that makes one kind of change."""
+
+    def __init__(self, folder: Path, corpus: Path) -> None:
+        self.repository = Repository(folder / "repository")
+        self.records = folder / "records"
+        self.variants = {name: load_recorded(corpus / name) for name in ("softmax", "row_sum")}
+        for name in self.variants:
+            (self.records / name).mkdir(parents=True)
+            for part in ("reference.py", "measurements.jsonl"):
+                shutil.copy(corpus / name / part, self.records / name / part)
+            shutil.copytree(corpus / name / "candidates", self.records / name / "candidates")
+        shutil.copy(corpus / "corpus.toml", self.records / "corpus.toml")
+        references = {name: (corpus / name / "reference.py").read_text() for name in self.variants}
+        self.base = self.repository.commit(
+            "kernels",
+            {
+                "README.md": "# Kernels\n",
+                "tests/test_kernels.py": "def test(): pass\n",
+                **{f"kernels/{name}/reference.py": text for name, text in references.items()},
+                "kernels/softmax/kernel.py": self.text("softmax", "tr_01"),
+                "kernels/row_sum/kernel.py": self.text("row_sum", "tr_02"),
+            },
+        )
+
+    def text(self, problem: str, candidate: str, **config: Any) -> str:
+        """The source of a recorded variant."""
+        return self.variants[problem].sources[candidate].with_config(config).source
+
+    def change(self, message: str, files: dict[str, str | None]) -> str:
+        """A commit on top of the base."""
+        self.repository.git("checkout", "-q", "--detach", self.base)
+        return self.repository.commit(message, files)
+
+    def arguments(self, head: str) -> list[str]:
+        """The command's."""
+        place = ["--folder", str(self.repository.folder), "--base", self.base, "--head", head]
+        return [*place, "--device", f"replay:{self.records}", "--forecaster", "none", "--format", "json"]
+
+
+@pytest.fixture(scope="module", name="history")
+def history_fixture(tmp_path_factory: pytest.TempPathFactory, shared_dir: Path) -> History:
+    return History(tmp_path_factory.mktemp("history"), shared_dir / "corpus")
+
+
+SOFTMAX = "kernels/softmax/kernel.py"
+
+
+def slower(history: History) -> str:
+    return history.change("smaller", {SOFTMAX: history.text("softmax", "tr_05")})

@@ -9,7 +9,10 @@ from typing import Any
 from tilecast.agent.ci.schema import cut
 
 MOST = 6
+_NAMES = ("compile_s", "kernel", "remarks", "advice", "signature", "constants")
 _SAME = 0.02
+_LEAST_SHARE = 0.06
+"""Differences that weigh less than this part of the heaviest are left out."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +95,8 @@ def likely_causes(
         configs: CONFIG of base and of head.
     """
     found: list[tuple[float, str]] = []
-    for name, old, new in _different(configs[0], configs[1]):
-        found.append((4.0, f"CONFIG {name}: {old!r} → {new!r}"))
+    configured = _different(configs[0], configs[1])
+    found += [(4.0, f"CONFIG {name}: {old!r} → {new!r}") for name, old, new in configured]
     if base and head:
         found += _whole(base, head, slower)
         partners = {_name(launch): launch for launch in base.get("launches", [])}
@@ -102,9 +105,10 @@ def likely_causes(
             if partner is None and len(base.get("launches", [])) == len(head.get("launches", [])) == 1:
                 partner = base["launches"][0]
             if partner is not None:
-                found += _launch(partner, launch, slower)
+                found += _launch(partner, launch, slower, configured)
     found.sort(key=lambda item: -item[0])
-    return [cut(line) for line in dict.fromkeys(line for _, line in found)][:MOST]
+    likely = [line for weight, line in found if weight >= _LEAST_SHARE * found[0][0]]
+    return [cut(line) for line in dict.fromkeys(likely)][:MOST]
 
 
 def same_code(base: Mapping[str, Any] | None, head: Mapping[str, Any] | None) -> bool:
@@ -119,7 +123,9 @@ def same_code(base: Mapping[str, Any] | None, head: Mapping[str, Any] | None) ->
         return False
 
     def plain(launch: Mapping[str, Any]) -> dict[str, Any]:
-        return {key: value for key, value in launch.items() if key not in ("compile_s", "kernel", "remarks", "advice")}
+        kept = {key: value for key, value in launch.items() if key not in _NAMES}
+        # Names of parameters are no part of the code, their order and values are.
+        return kept | {key: list((launch.get(key) or {}).values()) for key in ("signature", "constants")}
 
     alike: Callable[[str], bool] = lambda key: base.get(key) == head.get(key)  # noqa: E731
     return (
@@ -142,11 +148,15 @@ def _whole(base: Mapping[str, Any], head: Mapping[str, Any], slower: bool) -> li
     return found
 
 
-def _launch(base: Mapping[str, Any], head: Mapping[str, Any], slower: bool) -> list[tuple[float, str]]:
-    found: list[tuple[float, str]] = []
+def _launch(
+    base: Mapping[str, Any], head: Mapping[str, Any], slower: bool, configured: list[tuple[str, Any, Any]]
+) -> list[tuple[float, str]]:
+    """What differs in one launch; values of CONFIG that it was handed are not told twice."""
     name = _name(head)
-    for key, old, new in _different(base.get("constants"), head.get("constants")):
-        found.append((3.5, f"{name}: {key} {old!r} → {new!r}"))
+    constants = _different(base.get("constants"), head.get("constants"))
+    found = [
+        (3.5, f"{name}: {key} {old!r} → {new!r}") for key, old, new in constants if (key, old, new) not in configured
+    ]
     for figure in _FIGURES:
         old, new = _at(base, figure.path), _at(head, figure.path)
         if old is None or new is None or abs(new - old) <= _SAME * max(abs(old), abs(new)):
