@@ -22,6 +22,9 @@ LISTING = """
 .L_x_1:
         /*0020*/              @!P0 LDGSTS.E.BYPASS.LTC128B.128 [R5], desc[UR4][R2.64] ;
         /*0030*/                   HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8], R24 ;
+.L_x_3:
+        /*0034*/                   SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [R2], R3 ;
+        /*0038*/              @!P1 BRA `(.L_x_3) ;
         /*0040*/                   LDL.64 R10, [R1] ;
         /*0050*/                   BAR.SYNC.DEFER_BLOCKING 0x0 ;
         /*0060*/               @P1 BRA `(.L_x_1) ;
@@ -59,11 +62,12 @@ def test_occupancy_on_amd() -> None:
 
 def test_instruction_mix() -> None:
     mix = sass.instruction_mix(LISTING)
-    assert mix["total"] == 11
+    assert mix["total"] == 13
     assert mix["tensor_core_kinds"] == {"HGMMA.64x128x16.F32.BF16": 1}
     assert mix["global_load_bits"] == {"128": 1} and mix["global_store_bits"] == {"16": 1}
-    assert (mix["async_copy"], mix["barriers"], mix["special_function"], mix["local_load"]) == (1, 1, 1, 1)
-    assert mix["loop"]["total"] == 5 and mix["loop"]["local"] == 1 and mix["loop"]["tensor_core"] == 1
+    assert (mix["async_copy"], mix["barriers"], mix["special_function"], mix["local_load"]) == (1, 2, 1, 1)
+    # The loop that waits inside the main one does not hide it.
+    assert mix["loop"]["total"] == 7 and mix["loop"]["local"] == 1 and mix["loop"]["tensor_core"] == 1
 
 
 def test_what_is_no_cubin_is_refused() -> None:

@@ -55,11 +55,12 @@ def _in_child(nvcc: str, source: str, flags: list[str], arch: str) -> dict[str, 
         if done.returncode != 0:
             return {"failure": read_errors(done.stderr + done.stdout, done.returncode)}
         image = out.read_bytes()
-    return {"kernels": {short_name(use.name): _figures(image, use) for use in cubin.kernels(image)}}
+    return {"kernels": {short_name(use.name): _figures(image, use, arch) for use in cubin.kernels(image)}}
 
 
-def _figures(image: bytes, use: cubin.KernelUse) -> dict[str, Any]:
-    resources = triton_compile.nvidia_resources(image, use.name) | {"shared_bytes": use.static_shared_bytes}
+def _figures(image: bytes, use: cubin.KernelUse, arch: str) -> dict[str, Any]:
+    shared = triton_compile.own_shared_bytes(use.static_shared_bytes, arch)
+    resources = triton_compile.nvidia_resources(image, use.name) | {"shared_bytes": shared}
     return {"resources": resources, "instructions": triton_compile.disassemble(image, use.name)}
 
 

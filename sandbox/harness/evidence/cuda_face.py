@@ -111,6 +111,7 @@ class CudaFace:
             "reset_peak_memory_stats",
             "set_stream",
             "manual_seed",
+            "_sleep",
         )
         return {name: _nothing() for name in actions} | {
             "is_available": lambda: True,

@@ -83,7 +83,7 @@ def _in_child(kernel: Any, signature: Any, arch: str) -> dict[str, Any]:
         export_kernel(kernel, [signature], out, gpu_code=arch, output_format="cubin")
     except Exception as error:  # noqa: BLE001 - whatever the compiler raises is the answer
         return {"error": _describe(error)}
-    figures = inspect(out.getvalue())
+    figures = inspect(out.getvalue(), arch)
     if remarks.is_file():
         figures["remarks"] = read_remarks(remarks.read_text(errors="replace"))
     return {"figures": figures}
@@ -99,12 +99,12 @@ def _describe(error: Exception) -> dict[str, Any]:
     return {"type": alias.get(name, name), "message": message[:4000], "line": line, "text": "", "source": None}
 
 
-def inspect(image: bytes) -> dict[str, Any]:
+def inspect(image: bytes, arch: str) -> dict[str, Any]:
     """Figures of a cubin that holds one cuTile kernel."""
     use = max(cubin.kernels(image), key=lambda k: k.code_bytes)
     resources = triton_compile.nvidia_resources(image, use.name)
     warps = -(-use.threads // 32) if use.threads else 4
-    resources |= {"warps": warps, "shared_bytes": use.static_shared_bytes}
+    resources |= {"warps": warps, "shared_bytes": triton_compile.own_shared_bytes(use.static_shared_bytes, arch)}
     return {"resources": resources, "instructions": triton_compile.disassemble(image)}
 
 

@@ -115,6 +115,14 @@ def _parse(listing: str) -> tuple[list[tuple[str, str, str]], dict[str, int]]:
     return code, labels
 
 
+_MEMORY = frozenset({"LDG", "LD", "STG", "ST", "LDS", "STS", "LDL", "STL", "MUFU"})
+_WORK = _MEMORY | _GROUPS["fma"] | _GROUPS["async_copy"] | _GROUPS["bulk_copy"]
+
+
+def _works(base: str) -> bool:
+    return base in _WORK or _is_tensor(base)
+
+
 def _longest_loop(code: list[tuple[str, str, str]], labels: dict[str, int]) -> dict[str, int]:
     loops = []
     for at, (base, _, rest) in enumerate(code):
@@ -122,6 +130,8 @@ def _longest_loop(code: list[tuple[str, str, str]], labels: dict[str, int]) -> d
         # A branch to itself is the trap behind the last instruction.
         if found and labels.get(found[1], at) < at:
             loops.append((labels[found[1]], at))
+    # A loop that only waits for a barrier is none of the kernel's own; it may stand inside the main one.
+    loops = [loop for loop in loops if any(_works(base) for base, _, _ in code[loop[0] : loop[1] + 1])]
     inner = [a for a in loops if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in loops)]
     if not inner:
         return {}

@@ -107,6 +107,12 @@ def nvidia_resources(image: bytes, name: str) -> dict[str, Any]:
     }
 
 
+def own_shared_bytes(static_bytes: int, arch: str) -> int:
+    """Static shared memory of a kernel's own: from sm_90 on the section also holds the system's KiB."""
+    reserved = 1024 if arch.removeprefix("sm_").isdigit() and int(arch.removeprefix("sm_")) >= 90 else 0
+    return max(0, static_bytes - reserved)
+
+
 def disassemble(image: bytes, function: str | None = None) -> dict[str, Any] | None:
     """Instruction mix of a cubin, or of one function of it; None if the disassembler does not know it."""
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
