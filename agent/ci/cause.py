@@ -11,8 +11,8 @@ from tilecast.agent.ci.schema import cut
 MOST = 6
 _NAMES = ("compile_s", "kernel", "remarks", "advice", "signature", "constants")
 _SAME = 0.02
-_LEAST_SHARE = 0.06
-"""Differences that weigh less than this part of the heaviest are left out."""
+_LEAST_SHARE, _HEAVY = 0.1, 8.0
+"""Differences that weigh less than this part of the heaviest (or of a heavy one) are left out."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def likely_causes(
             if partner is not None:
                 found += _launch(partner, launch, slower, configured)
     found.sort(key=lambda item: -item[0])
-    likely = [line for weight, line in found if weight >= _LEAST_SHARE * found[0][0]]
+    likely = [line for weight, line in found if weight >= _LEAST_SHARE * min(found[0][0], _HEAVY)]
     return [cut(line) for line in dict.fromkeys(likely)][:MOST]
 
 

@@ -15,7 +15,6 @@ from tilecast.agent.ci.keeping import Keeping, tilecast_version
 from tilecast.agent.ci.measuring import Measured, Measuring
 from tilecast.agent.ci.places import Place, Places
 from tilecast.agent.ci.schema import CiReport, ForecastNote, KernelReport, Suggestion, Verdict, cut
-from tilecast.agent.ci.suggesting import Suggesting
 from tilecast.agent.ci.verdict import fails, is_reported, of_forecast
 from tilecast.agent.config import Settings, home
 from tilecast.sandbox.base import EvaluationOptions, ProgressSink
@@ -181,6 +180,8 @@ class _Comparison:
         if measured.status is not EvaluationStatus.PASSED:
             return None
         assert change.head is not None
+        from tilecast.agent.ci.suggesting import Suggesting
+
         try:
             suggesting = Suggesting(self._settings, self._asked.folder, self._say)
             return suggesting.suggest(change.head, self._threshold(change), place.spec)
