@@ -12,11 +12,12 @@ from ci_parts import Repository
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilecast.agent.ci.flatten import NotOneText, one_text
+from tilecast.agent.ci.flatten import one_text
 from tilecast.agent.ci.git import Git, Tree
 from tilecast.agent.ci.imports import Reach
 from tilecast.agent.ci.inert import block, clean, code, log_text, summary_code
 from tilecast.agent.ci.normal import c_tokens, python_key, text_key
+from tilecast.agent.ci.renaming import NotOneText
 
 KERNEL = '''
 """About it."""
@@ -166,11 +167,20 @@ def test_a_candidate_alone_stays_as_it_is(tmp_path: Path) -> None:
         ("from other import missing\n", "defines no name 'missing'"),
         ("from loop import a\n", "import each other"),
         ("from broken import a\n", "broken.py cannot be read as Python"),
-        ("from other import a\nb = __file__\n", "uses __file__"),
+        ("from other import a\nb = __file__\nprint(b)\n", "uses __file__"),
+        ("from other import a\na = 2\n", "binds a to two things"),
+        ("try:\n    from other import a\nexcept ImportError:\n    from third import a\n", "binds a to two things"),
+        ("import other as m\ndef f():\n    import third as m\n", "binds m to two things"),
     ],
 )
 def test_what_cannot_be_written_as_one_text_is_refused_with_the_reason(tmp_path: Path, text: str, words: str) -> None:
-    files = {"other.py": "a = 1\n", "loop.py": "import kernel\na = 1\n", "broken.py": "a =\n", "kernel.py": text}
+    files = {
+        "other.py": "a = 1\n",
+        "loop.py": "import kernel\na = 1\n",
+        "broken.py": "a =\n",
+        "kernel.py": text,
+        "third.py": "a = 3\n",
+    }
     with pytest.raises(NotOneText, match=words):
         one_text(Reach(tree_of(tmp_path, files), "kernel.py"))
 

@@ -10,11 +10,12 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from tilecast.agent.ci.configured import KernelSpec, kernels_at
-from tilecast.agent.ci.flatten import NotOneText, one_text
+from tilecast.agent.ci.flatten import one_text
 from tilecast.agent.ci.git import FileChange, Git, Tree
 from tilecast.agent.ci.imports import Reach
 from tilecast.agent.ci.normal import python_key, text_key
-from tilecast.sandbox.errors import ProblemError
+from tilecast.agent.ci.renaming import NotOneText
+from tilecast.sandbox.errors import ProblemError, UsageError
 from tilecast.sandbox.problem import Problem, ProblemExtras, check_problem_source
 from tilecast.sandbox.source import Candidate
 
@@ -71,7 +72,7 @@ def find_changes(git: Git, base: str, head: str, prefix: str = "") -> Compared:
     with git.blobs() as blobs:
         before, after = git.tree(base).using(blobs), git.tree(head).using(blobs)
         changes = git.changes(base, head)
-        pairs = _pairs(kernels_at(before, prefix), kernels_at(after, prefix), changes)
+        pairs = _pairs(_kernels_before(before, prefix), kernels_at(after, prefix), changes)
         touched = {path for change in changes for path in (change.old, change.new) if path is not None}
         renamed = {change.old for change in changes if change.old != change.new}
         found = []
@@ -81,6 +82,14 @@ def find_changes(git: Git, base: str, head: str, prefix: str = "") -> Compared:
             if change is not None:
                 found.append(change)
         return Compared(base, head, found, len(pairs), len(changes))
+
+
+def _kernels_before(tree: Tree, prefix: str) -> list[KernelSpec]:
+    """Base's kernels; none where its configuration cannot be used, which is not this change's doing."""
+    try:
+        return kernels_at(tree, prefix)
+    except UsageError:
+        return []
 
 
 def _pairs(

@@ -143,11 +143,16 @@ def _said(verdict: str) -> str:
 
 def _table(kernels: list[KernelReport]) -> str:
     rows = [
-        f"| {code(kernel.name, 60)} | {_WORDS[kernel.verdict]} | {_speed(kernel)} | {_correct(kernel)} | {_basis(kernel)} |"
+        f"| {code(kernel.name, 60)} | {_word(kernel)} | {_speed(kernel)} | {_correct(kernel)} | {_basis(kernel)} |"
         for kernel in kernels
     ]
     head = "| kernel | verdict | speedup over base [interval] | correct | basis |\n|---|---|---|---|---|\n"
     return head + "\n".join(rows)
+
+
+def _word(kernel: KernelReport) -> str:
+    refused = kernel.verdict == "incorrect" and kernel.basis == "forecast"
+    return "**does not compile**" if refused else _WORDS[kernel.verdict]
 
 
 def _speed(kernel: KernelReport) -> str:

@@ -29,13 +29,19 @@ class KernelSpec:
 def settings_at(trees: list[Tree], prefix: str, flags: Mapping[str, Any]) -> Settings:
     """Settings of the first commit that configures tilecast: the base first, so that a change cannot loosen its own judgement.
 
+    A configuration that cannot be used is passed over where another commit follows: a change may be there to repair it.
+
     Raises:
         UsageError: for an unknown key or a bad value, naming it.
     """
     for tree in trees:
         texts = {name: text for name in FILES if (text := tree.read(prefix + name)) is not None}
         if "tilecast.toml" in texts or "[tool.tilecast" in texts.get("pyproject.toml", ""):
-            return _resolved(texts, flags)
+            try:
+                return _resolved(texts, flags)
+            except UsageError:
+                if tree is trees[-1]:
+                    raise
     return _resolved({}, flags)
 
 

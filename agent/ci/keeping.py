@@ -63,8 +63,6 @@ class Keeping:
         """Keep a result, unless it may be otherwise the next time."""
         if self._folder is None or found.status is None or {found.status, found.base_status} & _PASSING:
             return
-        if found.verdict in ("undecided", "not_compared"):
-            return
         file = self._file(key)
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as temporary:
