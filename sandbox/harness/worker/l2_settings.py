@@ -27,10 +27,15 @@ class _Window(ctypes.Structure):
 
 
 class L2Settings:
-    """Reads them through the driver, whose functions are looked up before any candidate is imported."""
+    """Reads them through the driver, whose functions are looked up before any candidate is imported.
+
+    Room for persisting lines is given up at once: a driver may start with some, and timing takes it away in any case.
+    """
 
     def __init__(self) -> None:
         library = ctypes.CDLL("libcuda.so.1")
+        torch.cuda.current_stream()  # makes the context, whose limit it is
+        library.cuCtxSetLimit(ctypes.c_int(_LIMIT_PERSISTING_L2_BYTES), ctypes.c_size_t(0))
         self._limit = library.cuCtxGetLimit
         self._attribute = getattr(library, "cuStreamGetAttribute", None)
 
