@@ -131,6 +131,18 @@ def test_a_base_that_does_not_run_leaves_head_to_be_checked(change: KernelChange
     assert pair(Scripted([refused], {HEAD: S.INCORRECT_SHAPE}), change).verdict == "incorrect"
 
 
+@pytest.mark.parametrize(("status", "verdict"), [(S.PASSED, "not_compared"), (S.REWARD_HACK, "incorrect")])
+def test_a_base_that_cannot_be_one_text_leaves_head_to_be_checked(
+    change: KernelChange, status: S, verdict: str
+) -> None:
+    assert change.base is not None
+    other = replace(change, base=replace(change.base, candidate=None, refused="k.py and l.py import each other"))
+    sandbox = Scripted(statuses={HEAD: status})
+    found = pair(sandbox, other)
+    assert (found.verdict, found.status, sandbox.count("benchmark")) == (verdict, status, 0)
+    assert status is not S.PASSED or "import each other" in found.reason
+
+
 def test_a_pair_is_measured_once_a_device_and_version(change: KernelChange, tmp_path: Path) -> None:
     for timings in ([0.8, 0.8], [1.0], [0.97]):
         folder = tmp_path / str(timings[0])

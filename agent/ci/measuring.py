@@ -81,7 +81,9 @@ class Measuring:
             return kept.model_copy(update={"cached": True})
         try:
             self._check(problem)
-            if base is None or not timed:
+            if change.base is not None and base is None:
+                found = self._without_base(problem, None, head, f"base cannot be run: {change.base.refused}")
+            elif base is None or not timed:
                 found = self._alone(problem, base, head, added=base is None)
             else:
                 found = self._timed(problem, base, head, threshold, limit_s)
@@ -128,11 +130,8 @@ class Measuring:
         try:
             first = self.sandbox.benchmark(problem, head, options, self.say)
         except (ProblemError, UsageError) as error:
-            # Base does not run (or was never recorded), so there is nothing to compare with: head is still checked.
-            alone = self._alone(problem, base, head, added=False)
-            if alone.verdict != "same":
-                return alone
-            return alone.model_copy(update={"verdict": "not_compared", "reason": f"base cannot be timed: {error}"})
+            # Base does not run, or was never recorded.
+            return self._without_base(problem, base, head, f"base cannot be timed: {error}")
         if first.speedup is None or first.latency_ms is None:
             return self._judged(first, problem, base, "undecided")
         found = self._of(first, problem, base, threshold)

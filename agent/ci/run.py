@@ -117,9 +117,8 @@ class _Comparison:
             verdict: Verdict = "removed" if change.head is None else "not_compared"
             why = "" if change.head is None else "files named by `paths` changed, but the text that runs is the same"
             return self._report(change, nothing, Measured(verdict=verdict, reason=why), None)
-        refused = change.head.refused or (change.base.refused if change.base is not None else "")
-        if refused:
-            return self._report(change, nothing, Measured(verdict="not_compared", reason=refused), None)
+        if change.head.refused:
+            return self._report(change, nothing, Measured(verdict="not_compared", reason=change.head.refused), None)
         place = None
         try:
             place = self._places.of(change.head.problem)
@@ -249,6 +248,8 @@ def _amounts_to(
         return measured.verdict, basis, measured.reason
     if change.kind == "added":
         return "added", "none", "there is no device here to check it on"
+    if change.base is not None and change.base.candidate is None:
+        return "not_compared", "none", f"base cannot be run: {change.base.refused}"
     if change.kind == "problem":
         return "not_compared", "none", "what it is checked against changed, and there is no device here to check it on"
     return _expected(expected, threshold)
