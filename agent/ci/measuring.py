@@ -104,6 +104,13 @@ class Measuring:
             self.sandbox.verify(problem, head, self.options, self.say), problem, base, "added" if added else "same"
         )
 
+    def _without_base(self, problem: Problem, base: Candidate | None, head: Candidate, why: str) -> Measured:
+        """There is nothing to compare with; head's answers are checked all the same."""
+        alone = self._alone(problem, base, head, added=False)
+        if alone.verdict != "same":
+            return alone
+        return alone.model_copy(update={"verdict": "not_compared", "reason": why})
+
     def _judged(self, answer: Verification, problem: Problem, base: Candidate | None, otherwise: Verdict) -> Measured:
         """What a status alone says; base is checked only where head does not pass, to know whose doing that is."""
         base_status = None
