@@ -14,6 +14,7 @@ from tilecast.sandbox.harness import syscalls
 
 _LARGEST_BYTES = 1 << 28
 _COPIES = 3
+_SMALLEST_BYTES, _MOST_BLOCKS = 1 << 21, 24
 _FILL = torch.Tensor.fill_
 
 
@@ -35,12 +36,11 @@ def fill_free_memory(byte: int, spaces: list[dict[str, Any]], device: torch.devi
 
 def _fill_cached_blocks(byte: int, device: torch.device) -> None:
     """Take what the caching allocator holds free, in halving sizes, fill it, and give it back."""
-    free = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    size = min(free, _LARGEST_BYTES * 4)
+    reserved, allocated = _cached_bytes(device)
+    free, size = reserved - allocated, min(reserved - allocated, _LARGEST_BYTES * 4)
     taken: list[torch.Tensor] = []
-    while size >= 1 << 20 and len(taken) < 64:
-        reserved = torch.cuda.memory_reserved(device)
-        if free - sum(block.numel() for block in taken) < size:
+    while size >= _SMALLEST_BYTES and len(taken) < _MOST_BLOCKS:
+        if free < size:
             size //= 2
             continue
         try:
@@ -49,5 +49,16 @@ def _fill_cached_blocks(byte: int, device: torch.device) -> None:
             return
         _FILL(block, byte)
         taken.append(block)
-        if torch.cuda.memory_reserved(device) > reserved:
-            size //= 2  # nothing free of this size: it came fresh from the device
+        free -= size
+        grown = _cached_bytes(device)[0]
+        if grown > reserved:
+            reserved, size = grown, size // 2  # nothing free of this size: it came fresh from the device
+
+
+def _cached_bytes(device: torch.device) -> tuple[int, int]:
+    """Bytes that the caching allocator has from the device, and those of them in use.
+
+    Read from the allocator's own table: ``torch.cuda.memory_reserved`` makes a hundred named figures of it each time.
+    """
+    table = torch._C._cuda_memoryStats(device.index or 0)
+    return table["reserved_bytes"]["all"]["current"], table["allocated_bytes"]["all"]["current"]
