@@ -86,6 +86,8 @@ class _Assembly:
         seen: set[str] = set()
         for path in [*self.order, self.reach.entry]:
             for node in self._body(self.reach.files[path]):
+                if isinstance(node, ast.Pass):
+                    continue
                 line = ast.unparse(ast.fix_missing_locations(node))
                 if isinstance(node, ast.ImportFrom) and node.module == "__future__":
                     future[line] = None
