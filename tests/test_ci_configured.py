@@ -82,6 +82,17 @@ def test_a_configuration_that_cannot_be_used_is_named(tmp_path: Path, text: str,
         both()
 
 
+def test_names_that_are_no_unicode_are_shown_with_question_marks(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "r")
+    folder = "k\udcff\n|x"
+    base = repository.commit("a", kernel_files(folder))
+    head = repository.commit("b", {f"{folder}/kernel.py": "class ModelNew: x = 1\n"})
+    asked = run.Asked(Git(repository.folder), base, head, flags={"device": "none"})
+    report = run.compare(asked, run.settings_of(asked), None, lambda text: None).report
+    assert [(kernel.name, kernel.verdict) for kernel in report.kernels] == [("k? |x", "undecided")]
+    assert report.model_dump_json()
+
+
 def test_two_thousand_changed_files_of_ten_thousand_take_seconds(tmp_path: Path) -> None:
     repository = Repository(tmp_path / "r")
     script = ["commit refs/heads/main\ncommitter a <a> 0 +0000\ndata 1\na\n"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -291,3 +292,20 @@ def test_the_document_is_the_contracts(ci: Ci, history: History) -> None:
     said = ci(*history.arguments(slower(history)))
     assert said.report["schema"] == 1
     assert json.dumps(said.report) and set(said.report) >= {"base", "head", "kernels", "failed", "notes"}
+
+
+@pytest.mark.acceptance
+def test_with_a_real_compiler_the_cause_of_a_halved_tile_is_seen_without_a_gpu(tmp_path: Path) -> None:
+    script = Path(__file__).parent.parent / "benchmarks" / "ci_h200.py"
+    command = [sys.executable, str(script), "--device", "none", "--target", "H200", "--out", str(tmp_path)]
+    subprocess.run(command, capture_output=True, check=False, timeout=110)
+    results = {item["change"]: item for item in json.loads((tmp_path / "ci_h200.json").read_text())["results"]}
+    causes = results["halves a tile"]["report"]["kernels"][0]["causes"]
+    assert causes[0] == "CONFIG BM: 128 → 64" and "matmul_tiles: programs in the grid 512 → 1,024" in causes
+    renamed = results["renames a variable"]["report"]["kernels"][0]
+    assert (renamed["verdict"], renamed["basis"], renamed["why"]) == (
+        "same",
+        "forecast",
+        "both versions compile to the same code",
+    )
+    assert results["docs and a comment"]["report"]["kernels"] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,6 +73,12 @@ def test_what_cannot_change_the_kernel_leaves_its_key(old: str, new: str) -> Non
 def test_what_may_change_the_kernel_changes_its_key(old: str, new: str) -> None:
     assert old in KERNEL
     assert python_key(KERNEL.replace(old, new), ROOTS) != python_key(KERNEL, ROOTS)
+
+
+@pytest.mark.parametrize("use", ["globals()['help' + 'er']", "getattr(module, name)", "eval(text)"])
+def test_where_names_are_made_up_at_run_time_every_definition_matters(use: str) -> None:
+    text = KERNEL.replace("class ModelNew:", f"class ModelNew:\n    x = lambda self: {use}\n")
+    assert python_key(text.replace("return 1", "return 2"), ROOTS) != python_key(text, ROOTS)
 
 
 def test_cpp_keeps_line_ends_of_directives_and_the_gap_that_makes_a_macro() -> None:

@@ -15,6 +15,7 @@ from tilecast.agent.ci.git import FileChange, Git, Tree
 from tilecast.agent.ci.imports import Reach
 from tilecast.agent.ci.normal import python_key, text_key
 from tilecast.agent.ci.renaming import NotOneText
+from tilecast.agent.ci.schema import cut
 from tilecast.sandbox.errors import ProblemError, UsageError
 from tilecast.sandbox.problem import Problem, ProblemExtras, check_problem_source
 from tilecast.sandbox.source import Candidate
@@ -153,7 +154,7 @@ def _version(spec: KernelSpec, tree: Tree) -> Version | None:
     reach, of_problem = Reach(tree, spec.candidate), Reach(tree, spec.problem)
     refused, candidate, problem = "", None, None
     try:
-        candidate = Candidate(name=spec.name, source=one_text(reach))
+        candidate = Candidate(name=cut(spec.name), source=one_text(reach))
         problem = _problem(spec, tree, of_problem)
     except (NotOneText, ProblemError) as error:
         refused = str(error)
@@ -182,8 +183,8 @@ def _problem(spec: KernelSpec, tree: Tree, reach: Reach) -> Problem:
     check_problem_source(source, spec.problem)
     at = PurePosixPath(spec.problem)
     return Problem(
-        name=at.parent.name if at.name == "reference.py" and at.parent.name else at.stem,
-        path=spec.problem,
+        name=cut(at.parent.name if at.name == "reference.py" and at.parent.name else at.stem),
+        path=cut(spec.problem),
         source=source,
         sha256=hashlib.sha256(source.encode()).hexdigest(),
         extras=_extras(tree.read(_extras_path(spec)), _extras_path(spec)),
@@ -212,7 +213,9 @@ def _problem_key(problem: Problem | None, reach: Reach, spec: KernelSpec, tree: 
 
 
 def _key_of(paths: Iterable[str], tree: Tree) -> str:
-    return hashlib.sha256("\n".join(f"{path} {_key_at(tree, path)}" for path in sorted(paths)).encode()).hexdigest()
+    return hashlib.sha256(
+        "\n".join(f"{path} {_key_at(tree, path)}" for path in sorted(paths)).encode("utf-8", "replace")
+    ).hexdigest()
 
 
 def _key_at(tree: Tree, path: str) -> str:

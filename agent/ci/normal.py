@@ -16,6 +16,8 @@ _PIECES = re.compile(
     r"|(?P<newline>\n)|(?P<space>[ \t\r\f\v]+)|(?P<word>\w+)|(?P<sign>.)",
     re.S | re.M,
 )
+_BY_NAME = frozenset({"globals", "locals", "vars", "eval", "exec", "__import__"})
+"""Who uses one of these may reach any definition by a name that stands nowhere."""
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _HARMLESS = re.compile(r"\b(jit|autotune|heuristics|kernel|dataclass|cache|lru_cache|compile|no_grad)\b")
 """Decorators that do nothing but to what they decorate; another one may register it somewhere."""
@@ -108,19 +110,36 @@ def is_script_block(node: ast.stmt) -> bool:
 def _used(body: list[ast.stmt], roots: set[str]) -> list[ast.stmt]:
     """The statements that matter: all but definitions whose names nothing that matters mentions.
 
-    A name counts as mentioned wherever it stands, also as an attribute or inside a string: that errs towards keeping.
+    A name counts as mentioned wherever it stands, also as an attribute or inside a string: that errs towards keeping. Where
+    names are made up at run time, everything matters.
     """
-    waiting = [item for item in body if isinstance(item, _DEFINITIONS) and _droppable(item)]
-    kept = [item for item in body if item not in waiting and not is_script_block(item)]
+    rest = [item for item in body if not is_script_block(item)]
+    if any(_makes_names(item) for item in rest):
+        return rest
+    waiting = [item for item in rest if isinstance(item, _DEFINITIONS) and _droppable(item)]
+    kept = [item for item in rest if item not in waiting]
     words = set(roots).union(*(_words(item) for item in kept))
     while found := [item for item in waiting if item.name in words]:
         waiting = [item for item in waiting if item.name not in words]
         words |= set().union(*(_words(item) for item in found))
         kept += found
-    return [item for item in body if item in kept]
+    return [item for item in rest if item in kept]
+
+
+def _makes_names(node: ast.AST) -> bool:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Name) and part.id in _BY_NAME:
+            return True
+        asks = isinstance(part, ast.Call) and getattr(part.func, "id", "") == "getattr" and len(part.args) > 1
+        if asks and isinstance(part, ast.Call) and not isinstance(part.args[1], ast.Constant):
+            return True
+    return False
 
 
 def _droppable(item: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    if item.name.startswith("__"):
+        # Python itself calls it.
+        return False
     return all(_HARMLESS.search(ast.unparse(decorator)) for decorator in item.decorator_list)
 
 

@@ -136,6 +136,6 @@ class CiReport(TopLevel):
 
 
 def cut(text: str, limit: int = 300) -> str:
-    """Text on one line within ``limit`` characters."""
-    line = " ".join(text.split())
+    """Text on one line within ``limit`` characters; names that are no Unicode get question marks."""
+    line = " ".join(text.encode("utf-8", "replace").decode().split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
