@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from ci_parts import Repository, kernel_files
+from ci_parts import Ci, Repository, ci_fixture, kernel_files  # noqa: F401
 
 from tilecast.agent.ci import run
 from tilecast.agent.ci.changes import find_changes
@@ -80,6 +80,13 @@ def test_a_configuration_that_cannot_be_used_is_named(tmp_path: Path, text: str,
 
     with pytest.raises(UsageError, match=words):
         both()
+
+
+def test_an_error_about_a_strangers_text_is_no_command_for_github(ci: Ci, tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "r")
+    repository.commit("a", {"tilecast.toml": '[[kernel]]\nproblem = "a"\nname = """x\n::error::y"""\n' * 2})
+    said = ci("--folder", str(repository.folder), "--base", "HEAD", "--device", "none")
+    assert said.code == 2 and said.err.count("\n") == 1 and "::" not in said.err
 
 
 def test_names_that_are_no_unicode_are_shown_with_question_marks(tmp_path: Path) -> None:

@@ -86,6 +86,8 @@ def compare(asked: Asked, settings: Settings, forecaster: Forecaster | None, say
     with Places(settings, asked.gpu_allowed) as places, ExitStack() as stack:
         one = _Comparison(asked, settings, places, forecaster, stack, say)
         kernels = [one.kernel(change) for change in found.kernels[:MOST_KERNELS]]
+        if not places.device and not one.target:
+            places.notes.append("there is no GPU here, and none is named to forecast for: name one with --target")
         report = _document(asked, settings, found, kernels, places)
         return Outcome(report.model_copy(update={"target": one.target}), one.broken)
 

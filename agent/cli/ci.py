@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilecast.agent.cli.shared import JsonOption, RequireSandboxOption, TimeoutOption, log_line, print_json
+from tilecast.agent.cli.ci_github import Forge, comment_on, post_from, say
+from tilecast.agent.cli.shared import JsonOption, RequireSandboxOption, TimeoutOption, print_json
 
 if TYPE_CHECKING:
     from tilecast.agent.ci.event import PullEvent
-    from tilecast.agent.ci.posting import Posted
     from tilecast.agent.ci.run import Asked
     from tilecast.agent.ci.schema import CiReport
     from tilecast.agent.config import Settings
-    from tilecast.sandbox.base import ProgressSink
     from tilecast.tools.forecast.base import Forecaster
 
 GITHUB = "On GitHub"
@@ -95,7 +94,8 @@ def ci(
 
     Example: tilecast ci --base origin/main --head HEAD --device none --target H200
     """
-    from tilecast.sandbox.errors import UsageError
+    from tilecast.agent.ci.inert import log_text
+    from tilecast.sandbox.errors import TilecastError, UsageError
 
     if output_format not in ("markdown", "json"):
         raise UsageError(f"--format {output_format}: there are markdown and json")
@@ -117,11 +117,15 @@ def ci(
             if value is not None
         },
     }
-    forge = _Forge(comment, pull_request, repository, api_url, author)
-    if post is not None:
-        raise typer.Exit(_post(post, forge))
+    forge = Forge(comment, pull_request, repository, api_url, author)
     faces = _Faces(json_output or output_format == "json", output)
-    raise typer.Exit(_compare(base, head, folder, flags, evidence, faces, forge))
+    try:
+        code = post_from(post, forge) if post else _compare(base, head, folder, flags, evidence, faces, forge)
+    except TilecastError as error:
+        # It may quote a stranger's text, and GitHub reads commands from logs.
+        error.args = (log_text(str(error)),)
+        raise
+    raise typer.Exit(code)
 
 
 class _Faces:
@@ -131,24 +135,6 @@ class _Faces:
         self.json, self.output = as_json, output
 
 
-class _Forge:
-    """Where to comment; the token leaves the environment, where nothing that is started needs it."""
-
-    def __init__(
-        self, wanted: bool | None, number: int | None, repository: str | None, url: str | None, author: str | None
-    ) -> None:
-        self.wanted, self.number, self.author = wanted, number, author
-        self.repository = repository or os.environ.get("GITHUB_REPOSITORY")
-        self.url = url or os.environ.get("GITHUB_API_URL")
-        self.token = os.environ.pop("GITHUB_TOKEN", "")
-
-    def pull(self, event: PullEvent | None) -> tuple[str, int] | None:
-        """Repository and number of the pull request; None if there is none."""
-        number = self.number or (event.number if event is not None else None)
-        repository = event.repository if event is not None else self.repository
-        return (repository, number) if repository and number else None
-
-
 def _compare(
     base: str | None,
     head: str | None,
@@ -156,26 +142,20 @@ def _compare(
     flags: dict[str, Any],
     evidence: bool | None,
     faces: _Faces,
-    forge: _Forge,
+    forge: Forge,
 ) -> int:
     from tilecast.agent.ci.comment import summary
     from tilecast.agent.ci.event import PullEvent, read_event
     from tilecast.agent.ci.handover import hand_over
-    from tilecast.agent.ci.inert import log_text
     from tilecast.agent.ci.run import Outcome, compare, settings_of
     from tilecast.agent.ci.schema import PullRequest, cut
-
-    def say(text: str) -> None:
-        log_line(f"tilecast ci: {log_text(text)}")
 
     event = read_event()
     event = event if isinstance(event, PullEvent) else None
     asked = _asked(base, head, folder, event, flags, evidence, faces.output)
     settings = settings_of(asked)
     skipped = event.skipped(asked.git.message(asked.head), settings.ci.drafts) if event is not None else ""
-    outcome = (
-        Outcome(_nothing(asked, skipped)) if skipped else compare(asked, settings, _forecaster(settings, say), say)
-    )
+    outcome = Outcome(_nothing(asked, skipped)) if skipped else compare(asked, settings, _forecaster(settings), say)
     report = outcome.report
     pull = forge.pull(event)
     if pull is not None:
@@ -190,7 +170,7 @@ def _compare(
     _append("GITHUB_STEP_SUMMARY", summary(report))
     _append("GITHUB_OUTPUT", f"reported={str(bool(report.reported)).lower()}\nfailed={str(report.failed).lower()}\n")
     if not skipped:
-        _comment(report, forge, event, say)
+        comment_on(report, forge, event)
     if report.failed:
         return 1
     return 3 if outcome.broken is not None else 0
@@ -245,7 +225,7 @@ def _nothing(asked: Asked, skipped: str) -> CiReport:
     return CiReport(base=asked.base, head=asked.head, skipped=cut(skipped), version=tilecast_version())
 
 
-def _forecaster(settings: Settings, say: ProgressSink) -> Forecaster | None:
+def _forecaster(settings: Settings) -> Forecaster | None:
     from tilecast.sandbox.errors import UsageError
     from tilecast.tools.forecast.factory import make_forecaster
 
@@ -272,75 +252,3 @@ def _append(variable: str, text: str) -> None:
     if path:
         with open(path, "a", encoding="utf-8") as file:
             file.write(text)
-
-
-def _comment(report: CiReport, forge: _Forge, event: PullEvent | None, say: ProgressSink) -> None:
-    """Comment where that is wanted and possible; what GitHub refuses is said, and is in the summary anyway."""
-    from tilecast.sandbox.errors import UsageError
-
-    if forge.wanted is False or (forge.wanted is None and (event is None or not forge.token)):
-        return
-    if event is not None and event.fork:
-        say("a fork's run may not comment: the answer is in the job's summary, and a second workflow can post it")
-        return
-    if report.pull_request is None:
-        raise UsageError("--comment needs a pull request: --pr NUMBER and --repository OWNER/NAME")
-    if not forge.token:
-        raise UsageError("--comment needs a token in GITHUB_TOKEN")
-    _tell(_publish(report, forge, untrusted=False), say)
-
-
-def _publish(report: CiReport, forge: _Forge, untrusted: bool, head_repository: str | None = None) -> Posted:
-    from tilecast.agent.ci.comment import comment
-    from tilecast.sandbox.errors import UsageError
-
-    try:
-        from tilecast.agent.ci.posting import DEFAULT_URL, PullRequestComments
-    except ImportError:
-        raise UsageError("commenting needs PyGithub: pip install 'tilecast[ci]'") from None
-    about = report.pull_request
-    assert about is not None
-    comments = PullRequestComments(about.repository, about.number, forge.token, forge.url or DEFAULT_URL, forge.author)
-    try:
-        return comments.publish(lambda before: comment(report, before, untrusted), report.head, head_repository)
-    finally:
-        comments.close()
-
-
-def _tell(posted: Posted, say: ProgressSink) -> None:
-    from tilecast.agent.ci.inert import log_text
-
-    say(f"comment: {posted.outcome}" + (f" ({posted.why})" if posted.why else ""))
-    if posted.outcome == "refused" and os.environ.get("GITHUB_ACTIONS") == "true":
-        log_line(f"::warning title=tilecast::no comment could be written: {log_text(posted.why)}")
-
-
-def _post(path: Path, forge: _Forge) -> int:
-    """Comment from another run's document. Which pull request it is about is taken on GitHub's word, not on the document's.
-
-    Raises:
-        UsageError: for a document that is none, or that is about something else than the finished run.
-    """
-    from tilecast.agent.ci.event import RunEvent, read_event
-    from tilecast.agent.ci.handover import taken_over
-    from tilecast.agent.ci.inert import log_text
-    from tilecast.sandbox.errors import UsageError
-
-    def say(text: str) -> None:
-        log_line(f"tilecast ci: {log_text(text)}")
-
-    event = read_event()
-    if not isinstance(event, RunEvent) or event.of != "pull_request":
-        raise UsageError("--post works in a `workflow_run` workflow, after a run for a pull_request")
-    report = taken_over(path)
-    if report.skipped:
-        say("that run looked at nothing")
-        return 0
-    about = report.pull_request
-    if about is None or about.repository != event.repository or report.head != event.head:
-        raise UsageError(f"{path}: is about another repository or commit than the run that left it")
-    if not forge.token:
-        raise UsageError("--post needs a token in GITHUB_TOKEN")
-    fork = event.head_repository != event.repository
-    _tell(_publish(report, forge, untrusted=fork, head_repository=event.head_repository), say)
-    return 0
