@@ -43,7 +43,6 @@ HACKS = {
     "input-mutation",
     "lazy-output",
     "seed-precompute",
-    "stateful-phase",
     "thread-deferral",
     "timer-patch",
     "baseline-sabotage",

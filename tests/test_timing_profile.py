@@ -27,7 +27,7 @@ COLUMNS = [
 
 def table(*kernels: tuple[str, dict[str, str]]) -> str:
     head = ["ID", "Kernel Name", *(METRICS[c] for c in COLUMNS)]
-    units = ["", "", "us", "%", "%", "%", "", "block", "block"]
+    units = ["", "", "us", "%", "%", "%", "register/thread", "", "block", "block"]
     rows = [["0", name, *(values.get(c, "0") for c in COLUMNS)] for name, values in kernels]
     lines = [",".join(f'"{cell}"' for cell in row) for row in (head, units, *rows)]
     return "==PROF== Connected to process 12\n==PROF== Profiling\n" + "\n".join(lines) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -104,7 +105,8 @@ def test_spikes_and_drift_do_not_decide(zygotes: Zygotes, benchmark: Benchmark) 
         "drift = 1 + 0.03 * (time.monotonic() - START)\n"
         "time.sleep(0.003 * factor * drift)\nreturn torch.softmax(x, -1)"
     )
-    shaky = model("ModelNew", body, "START = time.monotonic()\n")
+    # One start for both processes: a drift of their own would make them truly different.
+    shaky = model("ModelNew", body, f"START = {time.monotonic()}\n")
     options = BenchOptions(baseline_source=shaky, max_seconds=4.0)
     assert measured(zygotes, benchmark, shaky, options)["verdict"] in ("same", "undecided")
     faster = shaky.replace("0.003 *", "0.002 *")

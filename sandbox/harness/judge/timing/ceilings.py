@@ -51,7 +51,7 @@ def _product_rates(device: torch.device, timed: Callable[[Callable[[], object], 
         left = torch.randn(side, side, device=device, dtype=dtype)
         right = torch.randn(side, side, device=device, dtype=dtype)
         ms = timed(lambda left=left, right=right: left @ right, 8)  # type: ignore[misc]
-        rates[str(dtype).removeprefix("torch.")] = round(2 * side**3 / ms / 1e9, 1)
+        rates[str(dtype).removeprefix("torch.")] = round(2 * side**3 / ms / 1e9, 4)
         if dtype is torch.float32 and device.type == "cuda":
             rates["tfloat32"] = _tf32_rate(left, right, timed)
     return rates
@@ -61,7 +61,7 @@ def _tf32_rate(left: torch.Tensor, right: torch.Tensor, timed: Callable[[Callabl
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
-        return round(2 * left.shape[0] ** 3 / timed(lambda: left @ right, 8) / 1e9, 1)
+        return round(2 * left.shape[0] ** 3 / timed(lambda: left @ right, 8) / 1e9, 4)
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
 

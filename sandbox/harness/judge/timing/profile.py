@@ -68,7 +68,8 @@ def parse_table(text: str) -> list[KernelFigures]:
     rows = list(csv.reader(io.StringIO("\n".join(lines[start:]))))
     if len(rows) < 3 or "Kernel Name" not in rows[0]:
         raise ProfileUnreadable("the profiler saw no kernel")
-    head, units = rows[0], rows[1]
+    head = rows[0]
+    units = [*rows[1], *[""] * (len(head) - len(rows[1]))]
     columns = {name: head.index(counter) for name, counter in METRICS.items() if counter in head}
     kernel = head.index("Kernel Name")
     return [
