@@ -1,16 +1,14 @@
 """What pruning by forecast saves an autotuned kernel: configurations benchmarked, wall time, and the speed of the chosen one.
 
-    python benchmarks/autotune_prune.py --top-k 8 > autotune_prune.json
+    python benchmarks/autotune_prune.py --top-k 8
 
-Needs a CUDA GPU of the catalogue, torch and triton. Two processes' worth of work in one: the same matmul, autotuned once over its
-whole space and once over the ``--top-k`` configurations that the performance model ranks first; caches are emptied in between.
+Needs a CUDA GPU of the catalogue, torch and triton (minutes: the whole space is compiled). The same matmul is autotuned once over
+the ``--top-k`` configurations that the performance model ranks first and once over its whole space, each from empty caches.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import os
 import sys
 import tempfile
@@ -19,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import _bootstrap  # noqa: F401  (makes `tilecast` importable from the checkout)
+import _bootstrap  # first: makes `tilecast` importable from the checkout
 import torch
 import triton
 import triton.language as tl
@@ -71,13 +69,17 @@ def matmul(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexp
 
 
 def run(name: str, prune: dict[str, Any] | None, operands: tuple[torch.Tensor, ...]) -> dict[str, Any]:
-    """Tune once and time what was chosen."""
+    """Tune once from empty caches and time what was chosen."""
     os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="autotune_")
+    if hasattr(matmul, "device_caches"):
+        matmul.device_caches.clear()
     measured = 0
 
     def counting(call: Any, quantiles: Any = None) -> Any:
         nonlocal measured
         measured += 1
+        if measured % 10 == 0:
+            print(f"{name}: {measured} configurations benchmarked", file=sys.stderr, flush=True)
         return triton.testing.do_bench(call, warmup=25, rep=100, quantiles=quantiles)
 
     tuned = triton.autotune(configs=configurations(), key=["M", "N", "K"], prune_configs_by=prune, do_bench=counting)(
@@ -104,7 +106,7 @@ def run(name: str, prune: dict[str, Any] | None, operands: tuple[torch.Tensor, .
 
 def main() -> None:
     """Both runs, and their ratio, as one JSON document."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = _bootstrap.parser(__doc__)
     parser.add_argument("--top-k", type=int, default=8)
     parser.add_argument("--size", type=int, default=4096)
     given = parser.parse_args()
@@ -116,6 +118,7 @@ def main() -> None:
     whole = run("whole space", None, operands)
     cublas_ms = triton.testing.do_bench(lambda: torch.mm(operands[0], operands[1], out=operands[2]), quantiles=[0.5])
     document = {
+        **_bootstrap.header("autotune_prune"),
         "device": torch.cuda.get_device_name(),
         "size": n,
         "space": len(configurations()),
@@ -124,7 +127,7 @@ def main() -> None:
         "speed_kept": whole["ms"] / pruned["ms"],
         "time_saved": 1 - pruned["tuning_s"] / whole["tuning_s"],
     }
-    print(json.dumps(document, indent=2))
+    _bootstrap.write(given.out, "autotune_prune", document)
 
 
 if __name__ == "__main__":

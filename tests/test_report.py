@@ -113,6 +113,25 @@ def test_honesty_by_hand() -> None:
     assert (found.audited, found.audited_wins) == (1, 1)
 
 
+def test_what_skipping_cost_and_saved() -> None:
+    def shown(index: int, actual: float | None, action: str = "measure", charged: float = 0.0) -> CandidateState:
+        state = told(index, 4, actual, action)
+        assert state.forecast is not None
+        latency = Range(median=0.8, low=0.7, high=0.9)
+        state.forecast = state.forecast.model_copy(update={"latency_ms": latency})
+        state.judged_seq, state.charged_gpu_s = index + 1, charged
+        return state
+
+    # Speedup 1.2 to 2 over 1 ms: the second one measured is an audit that halves the best time.
+    found = honesty([shown(0, 1.0, charged=2.0), shown(1, 2.0, "audit", 4.0), shown(2, None, "skip")])
+    assert found is not None
+    assert (found.false_skip_rate, found.gpu_seconds_saved) == (1.0, 3.0)
+    assert found.regret == pytest.approx(0.6931, abs=1e-3)
+    right, wrong = 0.5 * (0.35**2 + 7 * 0.05**2), 0.5 * (0.65**2 + 0.95**2 + 6 * 0.05**2)
+    assert found.brier == pytest.approx((right + wrong) / 2)
+    assert found.ece == pytest.approx(abs(0.5 - 0.65))
+
+
 def test_without_forecasts_there_is_nothing_to_compare() -> None:
     assert honesty([CandidateState(0)]) is None
 

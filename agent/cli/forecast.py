@@ -140,7 +140,7 @@ def _context(
     from tilecast.tools.forecast.facts import facts_from_text, reference_as_candidate
     from tilecast.tools.forecast.learned import LearnedForecaster
 
-    name, known = "eager", baseline_ms if baseline_ms is not None else _recorded_ms(problem)
+    name, known = "eager", baseline_ms if baseline_ms is not None else _recorded_ms(problem, hardware)
     blank = ForecastContext(
         problem=problem,
         facts=facts_from_text(problem),
@@ -161,10 +161,17 @@ def _context(
     return blank.model_copy(update={"baseline_name": "eager (forecast)", "baseline_ms": guess.latency_ms.median})
 
 
-def _recorded_ms(problem: Problem) -> float | None:
-    from tilecast.sandbox.corpus import EAGER, load_recorded
+def _recorded_ms(problem: Problem, hardware: Hardware) -> float | None:
+    """Eager's recorded time, if it was recorded on the GPU that is forecast for."""
+    from pathlib import Path
+
+    from tilecast.sandbox.corpus import EAGER, load_recorded, read_info
+    from tilecast.sandbox.hardware import find_hardware
 
     if problem.recorded is None:
+        return None
+    measured_on = find_hardware(read_info(Path(problem.recorded)).gpu)
+    if measured_on is None or measured_on.key != hardware.key:
         return None
     row = load_recorded(problem.recorded).baselines.get(EAGER)
     return row.ms if row is not None else None

@@ -19,7 +19,13 @@ app = typer.Typer(
 CorpusArgument = Annotated[
     list[Path] | None, typer.Argument(help="Folders of recorded problems (default: this machine's own runs).")
 ]
-EvidenceOption = Annotated[Path | None, typer.Option(help="Evidence collected before, one JSON line a variant.")]
+EvidenceOption = Annotated[
+    Path | None,
+    typer.Option(help="Evidence collected before (`study --collect --save-evidence`), beside that shipped."),
+]
+RecordedOnlyOption = Annotated[
+    bool, typer.Option("--recorded-only", help="Use no evidence but the kernels that the record names.")
+]
 
 
 @app.command()
@@ -27,6 +33,7 @@ def fit(
     corpora: CorpusArgument = None,
     output: Annotated[Path, typer.Option(help="Where to write the weights.")] = Path("forecaster.npz"),
     evidence: EvidenceOption = None,
+    recorded_only: RecordedOnlyOption = False,
     folds: Annotated[
         bool, typer.Option(help="Also keep, for each problem, a model that never saw it (for studies).")
     ] = True,
@@ -43,7 +50,7 @@ def fit(
     from tilecast.tools.forecast.training import require_lightgbm
 
     require_lightgbm()
-    problems = _problems(corpora or [], evidence)
+    problems = _problems(corpora or [], evidence, recorded_only)
     log_line(f"{sum(len(p.examples) for p in problems)} variants of {len(problems)} problem(s)")
     weights = train(problems, log_line, folds)
     save(weights, output)
@@ -61,6 +68,7 @@ def evaluate(
     corpora: Annotated[list[Path], typer.Argument(help="Folders of recorded problems.")],
     weights: Annotated[Path | None, typer.Option(help="Weights (default: those shipped).")] = None,
     evidence: EvidenceOption = None,
+    recorded_only: RecordedOnlyOption = False,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds a policy is replayed with.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
@@ -71,12 +79,12 @@ def evaluate(
     from tilecast.sandbox.corpus import load_corpus
     from tilecast.sandbox.errors import UsageError
     from tilecast.tools.forecast.model import load
-    from tilecast.tools.study.evidence_file import read_evidence
+    from tilecast.tools.study.evidence_file import evidence_table
     from tilecast.tools.study.pool import load_pools
     from tilecast.tools.study.study import study
 
     records = [record for folder in corpora for record in load_corpus(folder)]
-    table = read_evidence(evidence) if evidence is not None else None
+    table = evidence_table(evidence, shipped=not recorded_only)
     pools, left_out = load_pools(records, load(weights), table)
     if not pools:
         raise UsageError(f"none of the {len(records)} problem(s) can be judged: {dict(left_out)}")
@@ -100,7 +108,7 @@ def evaluate(
         print(f"recovery of {name:<15} " + "  ".join(f"{q} {v:.3f}" for q, v in recovery.items()))
 
 
-def _problems(corpora: list[Path], evidence: Path | None) -> list[ProblemExamples]:
+def _problems(corpora: list[Path], evidence: Path | None, recorded_only: bool) -> list[ProblemExamples]:
     """Examples of corpora, or of the user's own record.
 
     Raises:
@@ -109,10 +117,10 @@ def _problems(corpora: list[Path], evidence: Path | None) -> list[ProblemExample
     from tilecast.sandbox.corpus import load_corpus
     from tilecast.sandbox.errors import UsageError
     from tilecast.tools.forecast.dataset import problem_examples
-    from tilecast.tools.study.evidence_file import read_evidence
+    from tilecast.tools.study.evidence_file import evidence_table
 
     if corpora:
-        table = read_evidence(evidence) if evidence is not None else None
+        table = evidence_table(evidence, shipped=not recorded_only)
         found = [problem_examples(record, table) for folder in corpora for record in load_corpus(folder)]
     else:
         with opened_record() as record:

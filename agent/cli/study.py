@@ -11,6 +11,7 @@ from tilecast.agent.cli.shared import JsonOption, log_line, print_json
 
 if TYPE_CHECKING:
     from tilecast.sandbox.corpus import RecordedProblem
+    from tilecast.tools.forecast.dataset import EvidenceTable
 
 
 def study(
@@ -19,10 +20,19 @@ def study(
     weights: Annotated[Path | None, typer.Option(help="Forecaster weights (default: those shipped).")] = None,
     evidence: Annotated[
         Path | None,
-        typer.Option(help="Evidence collected before, one JSON line a variant; recorded kernels otherwise."),
+        typer.Option(help="Evidence collected before, one JSON line a variant (recorded kernels where it has none)."),
     ] = None,
     collect: Annotated[
-        bool, typer.Option("--collect", help="Compile every variant for its GPU first (seconds each, cached).")
+        bool,
+        typer.Option(
+            "--collect", help="Compile variants without evidence for their GPU (about a second each, cached)."
+        ),
+    ] = False,
+    save_evidence: Annotated[
+        Path | None, typer.Option(help="With --collect: where to keep it (FILE.jsonl or .jsonl.gz).")
+    ] = None,
+    recorded_only: Annotated[
+        bool, typer.Option("--recorded-only", help="Use no evidence but the kernels that the record names.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,12 +45,21 @@ def study(
     from tilecast.sandbox.corpus import load_corpus
     from tilecast.sandbox.errors import UsageError
     from tilecast.tools.forecast.model import load
-    from tilecast.tools.study.evidence_file import read_evidence
+    from tilecast.tools.study.evidence_file import evidence_table, write_evidence
     from tilecast.tools.study.pool import load_pools
     from tilecast.tools.study.study import study as run
 
+    if recorded_only and (collect or evidence is not None):
+        raise UsageError("--recorded-only goes with neither --evidence nor --collect")
+    if save_evidence is not None and not collect:
+        raise UsageError("--save-evidence keeps what --collect collects: give both")
     records = load_corpus(corpus)
-    table = read_evidence(evidence) if evidence is not None else _collected(records) if collect else None
+    table = evidence_table(evidence, shipped=not recorded_only)
+    if collect:
+        table = _collected(records, table)
+    if save_evidence is not None:
+        write_evidence(table, save_evidence)
+    _tell_evidence(records, table)
     pools, left_out = load_pools(records, load(weights), table)
     for name, why in left_out.items():
         log_line(f"{name} is left out: {why}")
@@ -53,24 +72,24 @@ def study(
         _show(document)
 
 
-def _collected(records: list[RecordedProblem]) -> dict[tuple[str, str], dict[str, Any]]:
-    """Evidence of every recorded variant on the GPU it was recorded on; what cannot be had is left out."""
+def _collected(records: list[RecordedProblem], known: EvidenceTable) -> EvidenceTable:
     from tilecast.agent.config import home
-    from tilecast.sandbox.errors import TilecastError
     from tilecast.sandbox.evidence import EvidenceCollector
+    from tilecast.tools.study.collecting import collect
 
-    found: dict[tuple[str, str], dict[str, Any]] = {}
     with EvidenceCollector(home() / "cache" / "evidence") as collector:
-        for record in records:
-            log_line(f"{record.name}: compiling {len(record.rows)} variants for {record.info.gpu}")
-            for variant in map(record.variant, record.rows):
-                try:
-                    document = collector.collect(record.problem, variant, record.info.gpu)
-                except TilecastError as error:
-                    log_line(f"{record.name}/{variant.name}: no evidence: {error}")
-                    continue
-                found[(record.problem.sha256, variant.sha256)] = document.model_dump(mode="json")
-    return found
+        return collect(records, collector, known, log_line)
+
+
+def _tell_evidence(records: list[RecordedProblem], table: EvidenceTable) -> None:
+    """What the forecasts of this study could see of compilers."""
+    rows = [(record, row) for record in records for row in record.rows]
+    known = [(record.problem.sha256, record.variant(row).sha256) in table for record, row in rows]
+    recorded = sum(bool(row.kernels) and not has for (_, row), has in zip(rows, known, strict=True))
+    log_line(
+        f"{len(rows)} variants of {len(records)} problem(s): {sum(known)} with compile-time evidence, {recorded} with recorded "
+        f"kernels only, {len(rows) - sum(known) - recorded} by their source alone"
+    )
 
 
 def _show(document: dict[str, Any]) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from tilecast.agent.record.fold import CandidateState
 from tilecast.sandbox.bins import bin_of
 from tilecast.sandbox.schema import Document, EvaluationStatus
+from tilecast.tools.forecast.honesty import Outcome
+from tilecast.tools.forecast.honesty import honesty as panel_of
 
 
 class Honesty(Document):
@@ -30,6 +32,16 @@ class Honesty(Document):
     """The same for the chance of being correct, over everything evaluated."""
     audited: int
     audited_wins: int
+    brier: float | None = None
+    """Half-Brier over the eight speedup bins, of measured candidates whose forecast showed a latency."""
+    ece: float | None = None
+    """Expected calibration error of the same, with ten bins of the largest probability."""
+    false_skip_rate: float | None = None
+    """Share of the audited that would have been skipped and became the fastest."""
+    regret: float | None = None
+    """Mean log-speedup over the best of its time that an audited candidate brought: what a skip is expected to have cost."""
+    gpu_seconds_saved: float | None = None
+    """Skipped candidates times the mean device seconds of those measured."""
 
 
 def honesty(candidates: Sequence[CandidateState]) -> Honesty | None:
@@ -56,6 +68,7 @@ def honesty(candidates: Sequence[CandidateState]) -> Honesty | None:
         if c.forecast is not None and c.result is not None and c.counted
     ]
     audits = [c for c in told if c.chosen is not None and c.chosen.action == "audit"]
+    panel = panel_of(outcomes_of(candidates))
     return Honesty(
         forecast=len(told),
         abstained=sum(1 for c in told if c.forecast is not None and c.forecast.abstain),
@@ -68,7 +81,37 @@ def honesty(candidates: Sequence[CandidateState]) -> Honesty | None:
         valid_brier=_mean(valid),
         audited=len(audits),
         audited_wins=sum(1 for c in audits if c.judged is not None and c.judged.best),
+        brier=panel.brier,
+        ece=panel.ece,
+        false_skip_rate=panel.false_skip_rate,
+        regret=panel.regret,
+        gpu_seconds_saved=panel.gpu_seconds_saved,
     )
+
+
+def outcomes_of(candidates: Sequence[CandidateState]) -> list[Outcome]:
+    """What was forecast and what came, in the order judged, with the fastest time that stood before each."""
+    found: list[Outcome] = []
+    fastest: float | None = None
+    for candidate in sorted(candidates, key=lambda c: (c.judged is None, c.judged_seq, c.index)):
+        result = candidate.result if candidate.timed else None
+        ms = result.latency_ms.candidate if result is not None and result.latency_ms is not None else None
+        forecast = candidate.forecast
+        if forecast is not None and forecast.source != "none" and candidate.chosen is not None:
+            paired = ms * result.speedup.ratio if ms is not None and result is not None and result.speedup else None
+            found.append(
+                Outcome(
+                    forecast=forecast,
+                    decision=candidate.chosen.action,
+                    latency_ms=ms,
+                    baseline_ms=paired if paired is not None else forecast.baseline_ms,
+                    incumbent_ms=fastest,
+                    gpu_seconds=candidate.charged_gpu_s if candidate.counted else None,
+                )
+            )
+        if ms is not None:
+            fastest = ms if fastest is None else min(fastest, ms)
+    return found
 
 
 def _mean(values: Sequence[float]) -> float | None:

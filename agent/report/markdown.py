@@ -119,6 +119,9 @@ def _honesty(found: Honesty) -> str:
     def figure(value: float | None) -> str:
         return "not known" if value is None else f"{value:.3f}"
 
+    def seconds(value: float | None) -> str:
+        return "not known" if value is None else f"{value:.1f}"
+
     rows = [
         ("candidates with a forecast", str(found.forecast)),
         ("of them abstained", str(found.abstained)),
@@ -129,6 +132,11 @@ def _honesty(found: Honesty) -> str:
         ("measured speedup inside the forecast's 80 % interval", share(found.within_interval)),
         ("Brier score of 'faster than the baseline'", figure(found.faster_brier)),
         ("Brier score of 'correct'", figure(found.valid_brier)),
+        ("half-Brier score over the speedup bins", figure(found.brier)),
+        ("expected calibration error of the likeliest bin", figure(found.ece)),
         ("ruled out but measured as a check", f"{found.audited}, of them {found.audited_wins} became best"),
+        ("false skips, by that check", share(found.false_skip_rate)),
+        ("log-speedup that a skip is expected to have cost", figure(found.regret)),
+        ("GPU seconds saved by skipping (estimate)", seconds(found.gpu_seconds_saved)),
     ]
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)

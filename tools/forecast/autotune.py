@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,8 @@ OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 def perf_model(
     file: str | Path, kernel: str, grid: Callable[[Mapping[str, Any]], tuple[int, ...]], gpu: str | None = None
 ) -> PerfModel:
-    """A callable for ``prune_configs_by={"perf_model": …}``: expected milliseconds of one configuration.
+    """A callable for ``prune_configs_by={"perf_model": …}``: expected milliseconds of one configuration;
+    infinite where its tiles cannot fit into shared memory.
 
     Args:
         file: the Python file that defines the kernel (usually ``__file__``).
@@ -60,7 +61,13 @@ def perf_model(
         hardware = named or _current()
         if hardware is None:
             return 0.0
-        described, floor = _describe(function, grid, arguments, hardware)
+        values = {k: _abstract(v) for k, v in arguments.items() if k not in OPTIONS}
+        options = {k: v for k, v in arguments.items() if k in OPTIONS and v is not None}
+        shape = tuple(int(n) for n in grid(arguments))
+        launch = walk_launch("triton", function, shape, values, options)
+        if not fits(launch, hardware):
+            return math.inf
+        described, floor = _describe(launch, [v for v in values.values() if isinstance(v, Tensor)], hardware)
         return floor.ms * math.exp(float(log_ratio(_centre(model, described))))
 
     return expected_ms
@@ -88,18 +95,23 @@ def _current() -> Hardware | None:
     return find_hardware(str(cuda.get_device_name())) if cuda.is_available() else None
 
 
-def _describe(
-    function: Function,
-    grid: Callable[[Mapping[str, Any]], tuple[int, ...]],
-    arguments: Mapping[str, Any],
-    hardware: Hardware,
-) -> tuple[Described, Floor]:
+def fits(launch: LaunchTrace, hardware: Hardware) -> bool:
+    """Whether a pipelined product's tiles fit into a block's shared memory.
+
+    Triton keeps the operands' tiles of a product's loop in one buffer a stage where a warp group multiplies (Hopper, at least 64
+    rows and 4 warps), else in one fewer; recorded allocations on an H200 agree to the byte.
+    """
+    if not launch.work.dots:
+        return True
+    stages, warps = (int(launch.options.get(name) or 1) for name in ("num_stages", "num_warps"))
+    grouped = hardware.arch.startswith("sm_90") and (launch.work.dot_shape or (0,))[0] >= 64 and warps >= 4
+    buffers = stages if grouped else max(stages - 1, 1)
+    largest = max((loop.load_bytes for loop in launch.work.loops), default=0.0)
+    return largest * buffers <= hardware.shared_per_block_bytes
+
+
+def _describe(launch: LaunchTrace, tensors: Sequence[Tensor], hardware: Hardware) -> tuple[Described, Floor]:
     """Features of one launch; the floor is one pass over the tensors that it is handed."""
-    options = {k: v for k, v in arguments.items() if k in OPTIONS and v is not None}
-    values = {k: _abstract(v) for k, v in arguments.items() if k not in OPTIONS}
-    shape = tuple(int(n) for n in grid(arguments))
-    launch: LaunchTrace = walk_launch("triton", function, shape, values, options)
-    tensors = [v for v in values.values() if isinstance(v, Tensor)]
     trace = Trace(launches=[launch], storages={t.storage: float(t.nbytes) for t in tensors})
     bandwidth = (hardware.measured_bandwidth_gbs or 0.9 * hardware.bandwidth_gbs) * 1e6
     memory = sum(t.nbytes for t in tensors) / bandwidth
