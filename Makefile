@@ -19,10 +19,10 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	PYTHONPATH=.types $(BIN)/lint-imports
-	$(BIN)/python docs/make_help.py --check
+	$(BIN)/python docs/make_docs.py --check
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/python docs/make_help.py
+	$(BIN)/python docs/make_docs.py
 
 $(VENV)/.installed: pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
