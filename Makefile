@@ -12,7 +12,8 @@ demo: $(VENV)/.installed
 	$(BIN)/tilecast optimize examples/softmax
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 4 --dist loadfile --ignore-glob='tests/test_timing_*'
+	$(BIN)/python -m pytest tests/test_timing_*.py
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
