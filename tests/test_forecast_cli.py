@@ -1,0 +1,161 @@
+"""``forecast``, ``study`` and ``forecaster`` as commands: documents by the contract, words on stderr, exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from forecast_parts import EAGER, KERNEL, REFERENCE, STRIDED
+from test_study import corpus
+from typer.testing import CliRunner
+
+from tilecast.agent.cli.app import app
+from tilecast.sandbox import bins
+from tilecast.sandbox.corpus import load_corpus
+from tilecast.sandbox.errors import EnvironmentFailure, UsageError
+from tilecast.sandbox.evidence import EvidenceCollector
+from tilecast.tools.study.collecting import collect
+from tilecast.tools.study.evidence_file import read_evidence, shipped_evidence, write_evidence
+
+FIELDS = {
+    "latency_ms", "baseline", "baseline_ms", "bins", "speedup", "p_faster", "p_valid", "abstain", "why", "source", "cost",
+    "evidence",
+}  # fmt: skip
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """A problem and three candidates, nothing recorded beside them."""
+    texts = {"reference": REFERENCE, "good": KERNEL, "strided": STRIDED, "eager": EAGER}
+    found = {name: tmp_path / f"{name}.py" for name in texts}
+    for name, text in texts.items():
+        found[name].write_text(text)
+    return found
+
+
+def forecasts(*arguments: object) -> Any:
+    result = call("forecast", *arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_one_candidate_gives_the_contract_document(files: dict[str, Path]) -> None:
+    found = forecasts(files["reference"], files["good"], "--target", "h200", "--baseline-ms", "0.25")
+    assert found["schema"] == 1 and set(found) >= FIELDS
+    assert (found["baseline"], found["baseline_ms"], found["source"]) == ("eager", 0.25, "learned")
+    for block in (found["latency_ms"], found["speedup"]):
+        assert set(block) >= {"median", "low", "high"} and block["low"] < block["median"] < block["high"]
+    assert found["speedup"]["median"] == pytest.approx(0.25 / found["latency_ms"]["median"])
+    assert set(found["cost"]) == {"seconds", "tokens", "usd"} and found["cost"]["tokens"] == 0
+    assert [b["low"] for b in found["bins"]][1:] == list(bins.EDGES) and found["bins"][-1]["high"] is None
+    assert sum(b["p"] for b in found["bins"]) == pytest.approx(1)
+    above = sum(b["p"] for b in found["bins"] if b["low"] >= 1)
+    assert found["p_faster"] == pytest.approx(above, abs=1e-6)
+
+
+def test_several_candidates_give_a_list_in_their_order(files: dict[str, Path]) -> None:
+    found = forecasts(files["reference"], files["good"], files["eager"], "--target", "h200", "--baseline-ms", "0.25")
+    assert [item["candidate"] for item in found] == ["good", "eager"]
+    assert found[0]["latency_ms"]["median"] < found[1]["latency_ms"]["median"]
+
+
+def test_a_baseline_that_nobody_measured_is_called_a_forecast(files: dict[str, Path]) -> None:
+    result = call("forecast", files["reference"], files["good"], "--target", "H200", "--json")
+    found = json.loads(result.stdout)
+    assert found["baseline"] == "eager (forecast)" and found["baseline_ms"] > 0
+    assert "was not measured" in result.stderr
+
+
+def test_a_recorded_baseline_counts_only_for_its_own_gpu(tmp_path: Path) -> None:
+    place = corpus(tmp_path) / "scale"
+    kernel = place / "candidates" / "a.py"
+    assert forecasts(place, kernel)["baseline_ms"] == 0.25
+    other = forecasts(place, kernel, "--target", "h100")
+    assert other["baseline"] == "eager (forecast)" and other["abstain"] and "h100" in other["why"]
+
+
+def test_people_get_lines(files: dict[str, Path]) -> None:
+    result = call("forecast", files["reference"], files["good"], "--target", "h200", "--baseline-ms", "0.25")
+    assert "x eager" in result.stdout and "faster with" in result.stdout and not result.stdout.startswith("{")
+
+
+@pytest.mark.parametrize(
+    ("extra", "named"),
+    [
+        (["--target", "voodoo2"], "known are h200"),
+        (["--target", "h200", "--forecaster", "llm"], "--model"),
+        (["--target", "h200", "--forecaster", "oracle"], "roofline"),
+        (["--target", "h200", "--weights", "nowhere.npz"], "nowhere.npz"),
+    ],
+)
+def test_what_cannot_be_used_is_named(files: dict[str, Path], extra: list[str], named: str) -> None:
+    result = call("forecast", files["reference"], files["good"], *extra)
+    assert isinstance(result.exception, UsageError) or result.exit_code == 2
+    assert named in f"{result.exception} {result.output}"
+
+
+def test_study_says_what_the_forecasts_could_see(tmp_path: Path) -> None:
+    result = call("study", corpus(tmp_path), "--seeds", "2", "--json")
+    assert json.loads(result.stdout)["problems"] == ["scale"]
+    assert "5 variants of 1 problem(s): 0 with compile-time evidence, 0 with recorded kernels" in result.stderr
+
+
+def test_options_that_contradict_one_another(tmp_path: Path) -> None:
+    folder = corpus(tmp_path)
+    for extra in (["--recorded-only", "--collect"], ["--save-evidence", "x.jsonl"]):
+        result = call("study", folder, *extra)
+        assert isinstance(result.exception, UsageError)
+
+
+def test_eval_of_a_small_corpus(tmp_path: Path) -> None:
+    result = call("forecaster", "eval", corpus(tmp_path), "--seeds", "2", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert set(document) >= {"problems", "forecaster", "recovery", "selection", "reliability", "risk_coverage"}
+    assert document["recovery"]["oracle"]["mean"] == 1
+
+
+def test_fit_says_when_there_is_nothing_or_too_little(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    for arguments, named in (
+        (["--output", tmp_path / "w.npz"], "nothing measured"),
+        ([corpus(tmp_path)], "at least 3"),
+    ):
+        result = call("forecaster", "fit", *arguments)
+        assert isinstance(result.exception, UsageError) and named in str(result.exception)
+
+
+class _Refusing:
+    def run(self, args: dict[str, Any]) -> dict[str, Any]:
+        raise EnvironmentFailure("no compiler here")
+
+    def close(self) -> None: ...
+
+
+def test_where_nothing_can_be_compiled_the_study_goes_on(tmp_path: Path) -> None:
+    said: list[str] = []
+    with EvidenceCollector(None, runners=[_Refusing()]) as collector:
+        found = collect(load_corpus(corpus(tmp_path)), collector, {}, said.append)
+    assert not found and "no compiler here" in said[0] and "5 variants" in said[0]
+
+
+def test_collected_evidence_is_written_and_read_alike(tmp_path: Path) -> None:
+    key, document = next(iter(shipped_evidence().items()))
+    for name in ("e.jsonl", "e.jsonl.gz"):
+        write_evidence({key: document}, tmp_path / name)
+        assert read_evidence(tmp_path / name) == {key: document}
+
+
+def test_shipped_evidence_covers_the_shared_corpus(shared_dir: Path) -> None:
+    known = shipped_evidence()
+    rows = [
+        (r.problem.sha256, r.variant(row).sha256) in known for r in load_corpus(shared_dir / "corpus") for row in r.rows
+    ]
+    assert sum(rows) / len(rows) > 0.99
