@@ -18,6 +18,7 @@ from tilecast.sandbox.harness.evidence.failures import explain
 _ERROR = re.compile(r"^(?P<file>[^\s(]+)\((?P<line>\d+)\): (?:fatal )?error:? (?P<message>.*)$", re.M)
 _PTXAS = re.compile(r"^ptxas (?:error|fatal)\s*:.*$", re.M)
 _MANGLED = re.compile(r"^_Z(?:N[^0-9]*)?(\d+)")
+_INTEGERS = re.compile(r"L[a-z](n?\d+)E")
 _TOO_MUCH = re.compile(r"too much|exceeds|out of", re.I)
 SOURCE_NAME = "kernel.cu"
 
@@ -55,7 +56,10 @@ def _in_child(nvcc: str, source: str, flags: list[str], arch: str) -> dict[str, 
         if done.returncode != 0:
             return {"failure": read_errors(done.stderr + done.stdout, done.returncode)}
         image = out.read_bytes()
-    return {"kernels": {short_name(use.name): _figures(image, use, arch) for use in cubin.kernels(image)}}
+    uses = cubin.kernels(image)
+    short = [short_name(use.name) for use in uses]
+    names = [full_name(use.name) if short.count(name) > 1 else name for use, name in zip(uses, short, strict=True)]
+    return {"kernels": {name: _figures(image, use, arch) for name, use in zip(names, uses, strict=True)}}
 
 
 def _figures(image: bytes, use: cubin.KernelUse, arch: str) -> dict[str, Any]:
@@ -68,6 +72,12 @@ def short_name(symbol: str) -> str:
     """The function's own name out of a mangled symbol (template arguments and types are dropped)."""
     found = _MANGLED.match(symbol)
     return symbol[found.end() : found.end() + int(found[1])] if found else symbol
+
+
+def full_name(symbol: str) -> str:
+    """The same with its integer template arguments, to tell instances of one template apart: ``rows<4>``."""
+    arguments = _INTEGERS.findall(symbol.partition("EEv")[0] + "E")
+    return short_name(symbol) + (f"<{', '.join(arguments)}>" if arguments else "")
 
 
 def read_errors(text: str, code: int) -> dict[str, Any]:

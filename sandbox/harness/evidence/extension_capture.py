@@ -67,7 +67,8 @@ class ExtensionCapture:
         flags = [f"-I{path}" for path in _include_paths()] + [
             str(f) for f in built.options.get("extra_cuda_cflags") or []
         ]
-        found = self.compile(_TORCH_PREFIX + built.device, flags, _HEADERS_CPU_S)
+        prefix = "" if built.options.get("no_implicit_headers") else _TORCH_HEADERS
+        found = self.compile(f"{prefix}{_NUMBERING}{built.device}", flags, _HEADERS_CPU_S)
         for kernel, figures in found.get("kernels", {}).items():
             self._add(
                 kernel, "cuda", [], {}, arguments, self._judged(figures, None, 0) | {"compile_s": found["compile_s"]}
@@ -135,9 +136,8 @@ class _Built:
         return lambda *args, **kwargs: self._capture.call_built(self, (*args, *kwargs.values()))
 
 
-_TORCH_PREFIX = (
-    f'#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n#line 1 "{cuda_compile.SOURCE_NAME}"\n'
-)
+_TORCH_HEADERS = "#include <torch/types.h>\n#include <cuda.h>\n#include <cuda_runtime.h>\n"
+_NUMBERING = f'#line 1 "{cuda_compile.SOURCE_NAME}"\n'
 
 
 def _joined(sources: Any) -> str:
@@ -180,15 +180,14 @@ def _core_module(capture: ExtensionCapture) -> types.ModuleType:
             self._code, self._options = code, options
 
         def compile(self, target_type: str = "cubin", name_expressions: Sequence[str] = (), **_: Any) -> Any:
-            # Taking a template's address instantiates it, as NVRTC's name expressions do.
-            keep = "".join(
-                f"\nstatic auto keep_{i} = &{name};" for i, name in enumerate(name_expressions) if "<" in name
-            )
             fast = ["--use_fast_math"] if getattr(self._options, "use_fast_math", None) else []
-            code = self._code + keep
-            return types.SimpleNamespace(
-                get_kernel=lambda name: types.SimpleNamespace(code=code, flags=fast, name=name, attributes=Options())
-            )
+
+            def get_kernel(name: str) -> Any:
+                # Taking a template's address instantiates it, as NVRTC's name expressions do; the others are not launched.
+                keep = f"\nstatic auto kept_instance = &{name};" if "<" in name else ""
+                return types.SimpleNamespace(code=self._code + keep, flags=fast, name=name, attributes=Options())
+
+            return types.SimpleNamespace(get_kernel=get_kernel)
 
         def close(self) -> None: ...
 
