@@ -76,6 +76,8 @@ class Settings(Strict):
     base_url: str | None = None
     device: str = "auto"
     forecaster: str = "auto"
+    evidence: Literal["auto", "always", "never"] = "auto"
+    """Compile candidates for the target before a forecast: on a GPU (a second against several), or also under replay."""
     target: str | None = None
     language: str | None = None
     strategy: str = "search"

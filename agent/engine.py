@@ -41,16 +41,24 @@ ANSWERS_AFTER_STOP_S = 5.0
 """How long a stopped run waits for cancelled requests, so that what they cost is known and not guessed."""
 
 
+EVIDENCE_FAILURES = 3
+"""Attempts after which a machine is taken to have no compiler for the target."""
+
 EVIDENCE_FOR = frozenset({"auto", "learned", "llm", "ensemble"})
 
 
 def evidence_provider(collector: EvidenceCollector, request: OptimizeRequest, target: str) -> EvidenceProvider:
-    """Evidence of candidates of one run; None where it cannot be had on this machine."""
+    """Evidence of candidates of one run; None where it cannot be had on this machine, which is tried a few times only."""
+    failures = 0
 
     def provide(candidate: Candidate) -> dict[str, Any] | None:
+        nonlocal failures
+        if failures >= EVIDENCE_FAILURES:
+            return None
         try:
             found = collector.collect(request.problem, candidate, target, request.options.workload)
         except TilecastError:
+            failures += 1
             return None
         return found.model_dump(mode="json")
 
@@ -223,9 +231,11 @@ class Engine:
         )
 
     def _evidence(self, device: DeviceFacts) -> EvidenceProvider | None:
-        """Compile-time evidence for forecasts on a GPU; a record answers faster than a compiler."""
-        target = self.request.settings.target or (device.name if device.kind == "cuda" else None)
-        if self.request.settings.forecaster not in EVIDENCE_FOR or device.recorded or target is None:
+        """Compile-time evidence for forecasts on a GPU. A record answers faster than a compiler: there only on request."""
+        settings = self.request.settings
+        target = settings.target or (device.name if device.kind == "cuda" or device.recorded else None)
+        wanted = settings.evidence == "always" or (settings.evidence == "auto" and not device.recorded)
+        if settings.forecaster not in EVIDENCE_FOR or not wanted or target is None:
             return None
         self._collector = EvidenceCollector(self.request.home / "cache" / "evidence")
         return evidence_provider(self._collector, self.request, target)

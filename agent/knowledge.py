@@ -128,6 +128,7 @@ class Knowledge:
             incumbent_ms=self.incumbent_ms,
             tried=list(self._tried),
             evidence=evidence,
+            workload=self._workload,
         )
 
     @property

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from click.testing import Result
 from forecast_parts import EAGER, KERNEL, REFERENCE, STRIDED
+from loop_parts import SLOW, Scripted, make_request, making
 from test_study import corpus
 from typer.testing import CliRunner
 
 from tilecast.agent.cli.app import app
+from tilecast.agent.config import Settings
+from tilecast.agent.engine import EVIDENCE_FAILURES, Engine, evidence_provider
 from tilecast.sandbox import bins
 from tilecast.sandbox.corpus import load_corpus
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
@@ -133,7 +136,10 @@ def test_fit_says_when_there_is_nothing_or_too_little(tmp_path: Path) -> None:
 
 
 class _Refusing:
+    asked = 0
+
     def run(self, args: dict[str, Any]) -> dict[str, Any]:
+        self.asked += 1
         raise EnvironmentFailure("no compiler here")
 
     def close(self) -> None: ...
@@ -159,3 +165,20 @@ def test_shipped_evidence_covers_the_shared_corpus(shared_dir: Path) -> None:
         (r.problem.sha256, r.variant(row).sha256) in known for r in load_corpus(shared_dir / "corpus") for row in r.rows
     ]
     assert sum(rows) / len(rows) > 0.99
+
+
+@pytest.mark.parametrize(("setting", "asked"), [("auto", False), ("never", False), ("always", True)])
+def test_a_record_is_replayed_without_a_compiler_unless_asked(setting: str, asked: bool) -> None:
+    engine = Engine(make_request(settings=Settings(evidence=setting)), make=making(Scripted([])))  # type: ignore[arg-type]
+    try:
+        assert (engine._evidence(engine.parts.device.sandbox.device) is not None) is asked
+    finally:
+        engine.close()
+
+
+def test_a_machine_without_a_compiler_is_asked_a_few_times_only() -> None:
+    refusing = _Refusing()
+    with EvidenceCollector(None, runners=[refusing]) as collector:
+        provide = evidence_provider(collector, make_request(), "h200")
+        assert [provide(SLOW) for _ in range(6)] == [None] * 6
+    assert refusing.asked == EVIDENCE_FAILURES

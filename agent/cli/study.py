@@ -58,7 +58,8 @@ def study(
     if collect:
         table = _collected(records, table)
     if save_evidence is not None:
-        write_evidence(table, save_evidence)
+        own = {record.problem.sha256 for record in records}
+        write_evidence({key: value for key, value in table.items() if key[0] in own}, save_evidence)
     _tell_evidence(records, table)
     pools, left_out = load_pools(records, load(weights), table)
     for name, why in left_out.items():
