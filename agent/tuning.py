@@ -29,12 +29,18 @@ class Tuned:
     config: dict[str, Any] | None
     start_ms: float | None
     """Time of the kernel as it was given, where it was measured."""
+    start_ratio: float | None
+    """Its speedup over the baseline."""
 
     @property
     def gain(self) -> float | None:
-        """Time as given over time as tuned; None where either is unknown."""
+        """Time as given over time as tuned; None where either is unknown.
+
+        Both were measured against the same baseline, each in its own window: times of two windows cannot be compared on
+        a busy machine, their ratios to the baseline can.
+        """
         best = self.result.best
-        return None if best is None or self.start_ms is None else self.start_ms / best.latency_ms.candidate
+        return None if best is None or not self.start_ratio else best.speedup.ratio / self.start_ratio
 
 
 def space_size(kernel: Candidate) -> int:
@@ -88,12 +94,12 @@ def _answer(engine: Engine, workload: str, result: OptimizeResult) -> Tuned:
     try:
         log = record.open(result.run, time.monotonic)
         times = {
-            done.result.source_sha256: done.result.latency_ms.candidate
+            done.result.source_sha256: (done.result.latency_ms.candidate, done.result.speedup.ratio)
             for done in log.state.candidates.values()
-            if done.result is not None and done.result.latency_ms is not None
+            if done.result is not None and done.result.latency_ms is not None and done.result.speedup is not None
         }
         source = log.record.text(result.best.source_sha256) if result.best is not None else None
     finally:
         record.close()
     config = Candidate(name="best", source=source).config if source is not None else None
-    return Tuned(workload, result, config, times.get(start.sha256))
+    return Tuned(workload, result, config, *times.get(start.sha256, (None, None)))

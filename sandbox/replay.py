@@ -6,7 +6,7 @@ The recorded status stands for verification, the interval comes from the recorde
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class ReplaySandbox:
         Raises:
             UsageError: if this folder has no record of it, or recorded another text of it.
         """
-        found = self._recorded.get(problem.name)
+        found = _matching(list(self._recorded.values()), problem)
         if found is None:
             known = ", ".join(sorted(self._recorded))
             raise UsageError(f"{self._folder}: nothing is recorded for problem {problem.name!r}; recorded are {known}")
@@ -112,7 +112,13 @@ class ReplaySandbox:
     def benchmark(
         self, problem: Problem, candidate: Candidate, options: EvaluationOptions, progress: ProgressSink
     ) -> Measurement:
-        """The recorded time against the recorded baseline."""
+        """The recorded time against the recorded baseline.
+
+        Raises:
+            UsageError: for another workload than ``full``, whose times are not in a record.
+        """
+        if options.workload != "full":
+            raise UsageError(f"workload {options.workload!r} is not recorded: a record holds times of `full` alone")
         record = self.record_of(problem)
         verification = self.verify(problem, candidate, options, progress)
         common = {**verification.model_dump(exclude={"schema_version"}), "recorded": True}
@@ -195,18 +201,24 @@ def recorded_candidates(folder: str | Path, problem: Problem) -> list[tuple[Cand
     Raises:
         UsageError: if the folder has no record of the problem.
     """
-    for item in load_corpus(folder):
-        if item.name == problem.name:
-            return [(item.variant(row), row) for row in item.rows]
+    item = _matching(load_corpus(folder), problem)
+    if item is not None:
+        return [(item.variant(row), row) for row in item.rows]
     raise UsageError(f"{folder}: nothing is recorded for problem {problem.name!r}")
 
 
 def candidate_files(folder: str | Path, problem: Problem) -> list[Candidate]:
     """The recorded candidate files of a problem with their own CONFIG."""
-    for item in load_corpus(folder):
-        if item.name == problem.name:
-            return list(item.sources.values())
+    item = _matching(load_corpus(folder), problem)
+    if item is not None:
+        return list(item.sources.values())
     return [load_candidate(file) for file in sorted(Path(folder).glob("candidates/*.py"))]
+
+
+def _matching(recorded: Sequence[RecordedProblem], problem: Problem) -> RecordedProblem | None:
+    """The record of that name; else one of the same text, as an exported one in a folder of any name is."""
+    by_name = next((item for item in recorded if item.name == problem.name), None)
+    return by_name or next((item for item in recorded if item.problem.sha256 == problem.sha256), None)
 
 
 def _ms(row: Row | None) -> float | None:

@@ -10,6 +10,7 @@ import typer
 from tilecast.agent.cli.shared import DeviceOption, JsonOption, RequireSandboxOption, TimeoutOption
 
 if TYPE_CHECKING:
+    from tilecast.agent.request import OptimizeRequest
     from tilecast.agent.tuning import Tuned
 
 FULL = "full"
@@ -85,7 +86,10 @@ def _tune(
     try:
         for note in notes:
             view(Said(note))
-        for answer in tune(request, _workloads(request, workload), [view], lambda engine: drive(engine, view)):
+        names, word = ([workload], "") if workload is not None else _workloads(request)
+        if word:
+            view(Said(word))
+        for answer in tune(request, names, [view], lambda engine: drive(engine, view)):
             answers.append(answer)
             if answer.result.stopped_by == "interrupted":
                 break
@@ -102,18 +106,19 @@ def _tune(
     return 0 if all(answer.config is not None for answer in answers) else 1
 
 
-def _workloads(request: Any, workload: str | None) -> list[str]:
-    if workload is not None:
-        return [workload]
+def _workloads(request: OptimizeRequest) -> tuple[list[str], str]:
+    """What ``--dispatch`` tunes for, and a word on what it leaves out."""
     from tilecast.agent.devices import make_sandbox
     from tilecast.agent.tuning import timed_workloads
 
     sandbox = make_sandbox(request.settings.device, request.problem, None, request.settings.require_sandbox).sandbox
     try:
+        if sandbox.device.recorded:
+            return [FULL], "the record holds times of `full` alone: the table has one line"
         facts = sandbox.preflight(request.problem, lambda text: None).facts
     finally:
         sandbox.close()
-    return timed_workloads([item.name for item in facts.workloads]) if facts is not None else [FULL]
+    return (timed_workloads([item.name for item in facts.workloads]) if facts is not None else [FULL]), ""
 
 
 def _show(answers: list[Tuned], as_json: bool, dispatch: bool) -> None:
