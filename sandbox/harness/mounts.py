@@ -31,6 +31,11 @@ def build_root(readonly: Sequence[str], devices: Sequence[str], cache: str | Non
     wanted = [*readonly, *devices, *([cache] if cache else [])]
     root = _place(wanted)
     syscalls.mount("tmpfs", root, "tmpfs", _PLAIN, "size=16m,mode=755")
+    for name in ("/proc", "/tmp", "/dev/shm", "/cache"):
+        os.makedirs(root + name, exist_ok=True)
+    # Before the binds: what is to be seen may itself lie in /tmp, and must not be covered.
+    for name in ("/tmp", "/dev/shm"):
+        syscalls.mount("tmpfs", root + name, "tmpfs", _PLAIN, f"size={tmp_bytes},mode=1777")
     for path in (*SYSTEM_FILES, *readonly):
         bind(path, root + path)
     for name in ("/bin", "/sbin", "/lib", "/lib64"):
@@ -38,12 +43,8 @@ def build_root(readonly: Sequence[str], devices: Sequence[str], cache: str | Non
             os.symlink(os.readlink(name), root + name)
         else:
             bind(name, root + name)
-    for name in ("/proc", "/tmp", "/dev/shm", "/cache"):
-        os.makedirs(root + name, exist_ok=True)
     for path in (*_DEVICES, *devices):
         bind(path, root + path, writable=True)
-    for name in ("/tmp", "/dev/shm"):
-        syscalls.mount("tmpfs", root + name, "tmpfs", _PLAIN, f"size={tmp_bytes},mode=1777")
     if cache is not None:
         bind(cache, f"{root}/cache", writable=True)
     return root
