@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -11,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tilecast.agent.interrupts import descendants
 from tilecast.sandbox.base import EvaluationOptions
 from tilecast.sandbox.errors import EnvironmentFailure
 from tilecast.sandbox.local import LocalSandbox
@@ -203,19 +208,19 @@ def test_spinning_and_ignoring_signals_is_a_timeout_without_orphans(sandbox: Loc
     assert busy_workers() <= before
 
 
-def busy_workers() -> int:
-    """Forked workers on this machine that still run (a fork server names itself on its command line, so do its forks)."""
-    count = 0
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                command = Path(f"/proc/{name}/cmdline").read_bytes()
-                status = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if b"tilecast.sandbox.harness.zygote" in command and status[0] == "R":
-                count += 1
-    return count
+def busy_workers() -> set[int]:
+    """Forked workers below this process that run (a fork server names itself on its command line, so do its forks)."""
+    return {pid for pid in descendants(os.getpid()) if is_busy(pid)}
+
+
+def is_busy(pid: int) -> bool:
+    """Whether a worker of this number runs, whoever its parent is by now."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return b"tilecast.sandbox.harness.zygote" in command and status[0] == "R"
 
 
 def test_memory_without_end_is_out_of_memory(sandbox: LocalSandbox, problem: Problem) -> None:
@@ -248,7 +253,7 @@ def test_forking_without_end_is_bounded_and_cleared_away(sandbox: LocalSandbox, 
     """
     answer = judged(sandbox, problem, candidate("", top), timeout_s=5)
     assert answer.status in (EvaluationStatus.REWARD_HACK, EvaluationStatus.TIMEOUT, EvaluationStatus.RUNTIME_ERROR)
-    assert busy_workers() < 20
+    assert len(busy_workers()) < 20
 
 
 def test_an_abort_is_blamed_on_its_source(sandbox: LocalSandbox, problem: Problem) -> None:
@@ -336,9 +341,9 @@ def test_interrupting_ends_the_call_and_every_process(problem: Problem, tmp_path
     assert not thread.is_alive()
     assert failures and "interrupted" in str(failures[0])
     deadline = time.monotonic() + 5
-    while busy_workers() >= max(1, before) and time.monotonic() < deadline:
+    while any(map(is_busy, before)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert busy_workers() < max(1, before)
+    assert before and not any(map(is_busy, before))
     honest = Candidate(name="honest", source=HONEST)
     assert sandbox.verify(problem, honest, EvaluationOptions(), quiet).status is EvaluationStatus.PASSED
     sandbox.close()
@@ -350,3 +355,37 @@ def test_the_level_in_force_is_recorded(sandbox: LocalSandbox, problem: Problem)
     assert (
         answer.sandbox_level == "limits only" or "seccomp" in answer.sandbox_level or "landlock" in answer.sandbox_level
     )
+
+
+def test_what_a_worker_needs_may_lie_under_tmp(tmp_path: Path) -> None:
+    """The worker's own /tmp must not cover a checkout or an environment that lies in the machine's."""
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        place.chmod(0o755)
+        (place / "seen.txt").write_text("seen")
+        code = (
+            "import json, os, sys\n"
+            "from tilecast.sandbox.harness import isolation\n"
+            "abilities = isolation.probe()\n"
+            "read, write = os.pipe()\n"
+            "status = os.pipe()\n"
+            "if os.fork() == 0:\n"
+            "    paths = (*[p for p in sys.path if os.path.isdir(p)], sys.argv[1])\n"
+            "    isolation.enclose(abilities, isolation.Enclosure(readonly=paths), isolation.Limits(), status[1])\n"
+            "    found = open(sys.argv[1] + '/seen.txt').read()\n"
+            "    try:\n"
+            "        open(sys.argv[1] + '/new.txt', 'w')\n"
+            "        found += ' and written'\n"
+            "    except OSError:\n"
+            "        pass\n"
+            "    os.write(write, found.encode())\n"
+            "    os._exit(0)\n"
+            "os.close(write)\n"
+            "print(os.read(read, 99).decode())\n"
+        )
+        run = subprocess.run(
+            [sys.executable, "-c", code, str(place)], capture_output=True, text=True, timeout=30, check=False
+        )
+        assert run.stdout.strip() == "seen", run.stderr
+    finally:
+        shutil.rmtree(place)

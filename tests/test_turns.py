@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -88,6 +89,6 @@ def test_threads_of_one_process_take_turns_too(tmp_path: Path) -> None:
 
 
 def test_a_record_is_read_without_waiting(tmp_path: Path) -> None:
-    device = DeviceFacts(kind="replay", name="x", recorded=True)
+    device = DeviceFacts(kind="replay", name="x", uuid=f"record-{os.getpid()}", recorded=True)
     with device_turn(device), device_turn(device):
         assert not lock_file(device).exists()
