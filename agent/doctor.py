@@ -54,6 +54,10 @@ def advice(facts: dict[str, Any]) -> list[str]:
         lines.append("cuTile kernels get no compile-time evidence: pip install 'tilecast[cutile]'")
     if not ({"g++", "c++"} & facts["compilers"].keys()):
         lines.append("no C++ compiler: C++ and CUDA C++ candidates, and torch.compile on the CPU, need g++")
+    elif "ninja" not in facts["compilers"]:
+        lines.append(
+            "no ninja: torch.utils.cpp_extension (C++ and CUDA C++ candidates) builds with it: pip install ninja"
+        )
     if not facts["model"]["keys"]:
         lines.append(
             "no OPENAI_API_KEY or OPENAI_BASE_URL: proposals come from `builtin`, which changes CONFIG values; "
