@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from tilecast.sandbox.harness.isolation import Limits
+from tilecast.sandbox.harness.judge.build_folders import BuildFolders
 from tilecast.sandbox.harness.judge.describe import describe_problem
 from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, ProblemRefused
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
@@ -48,6 +49,7 @@ class Judge:
 
     def __post_init__(self) -> None:
         self.hangs = KnownHangs(self.state_dir)
+        self.builds = BuildFolders()
         self.desk = TimingDesk(None if self.state_dir is None else Path(self.state_dir))
         self.operations: dict[str, Callable[[Message, Progress], Message]] = {
             "hello": self._hello,
@@ -120,7 +122,7 @@ class Judge:
             study.close()
 
     def _verifier(self, args: Message, progress: Progress) -> Verifier:
-        return Verifier(self.zygotes, self._study(args["problem"], progress), self.device, self.hangs)
+        return Verifier(self.zygotes, self._study(args["problem"], progress), self.device, self.hangs, self.builds)
 
     def _describe(self, args: Message, progress: Progress) -> Message:
         reference = Reference.open(self.zygotes, args["problem"], self.device)
@@ -170,6 +172,7 @@ class Judge:
         for key in list(self.studies):
             self._drop(key)
         self.zygotes.close()
+        self.builds.close()
 
 
 def _error(kind: str, message: str) -> Message:

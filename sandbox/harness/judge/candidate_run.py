@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -66,14 +63,14 @@ class CandidateRun:
         if known:
             self.trail.broke("known-hang", known)
             return "TIMEOUT", f"known to hang, not tried again: {known}", ""
-        cache = tempfile.mkdtemp(prefix="tilecast-cache-")
-        os.chmod(cache, 0o777)  # workers have user ids of their own
+        cache, passed = self.owner.builds.take(source), False
         try:
             with self.owner.session(self.options, source, cache) as session:
                 self.checker = Checker(session)
                 self._check(session, source)
             if self.options.get("pure"):
                 self._pure(source, cache)
+            passed = True
             return "PASSED", "", ""
         except Rejected as rejected:
             self.trail.broke(rejected.rule or rejected.status.lower(), rejected.reason)
@@ -86,7 +83,7 @@ class CandidateRun:
             self.trail.broke(failure.rule or failure.status.lower(), failure.reason)
             return failure.status, failure.reason, ""
         finally:
-            shutil.rmtree(cache, ignore_errors=True)
+            self.owner.builds.give_back(source, cache, passed=passed)
 
     def _timeout_s(self) -> float:
         return float(self.options.get("timeout_s", 60.0))

@@ -8,10 +8,11 @@ segments of all workloads follow in random order. The first defect ends it. See 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
+from tilecast.sandbox.harness.judge.build_folders import BuildFolders
 from tilecast.sandbox.harness.judge.candidate_run import CandidateRun
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
@@ -32,6 +33,7 @@ class Verifier:
     study: Study
     device: torch.device
     hangs: KnownHangs
+    builds: BuildFolders = field(default_factory=BuildFolders)
 
     def verify(self, candidate: Message, options: Message, progress: Progress) -> Message:
         """The fields of the host's ``Verification`` (without the schema's number)."""
