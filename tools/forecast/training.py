@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,9 @@ MONOTONE = frozenset(
 CENTRE = {"n_estimators": 150, "learning_rate": 0.06, "num_leaves": 14, "min_child_samples": 25,
 "colsample_bytree": 0.4,
           "subsample": 0.7, "subsample_freq": 1, "reg_lambda": 5.0, "objective": "huber", "alpha": 1.0}  # fmt: skip
+RANDOM_SPLITS = {**CENTRE, "n_estimators": 150, "learning_rate": 0.1, "extra_trees": True}
+"""The centre is the mean of trees with best and trees with random thresholds (Geurts et al. 2006): their errors differ."""
+
 SPREAD = {"n_estimators": 60, "learning_rate": 0.06, "num_leaves": 6, "min_child_samples": 60, "colsample_bytree": 0.4,
           "subsample": 0.7, "subsample_freq": 1, "reg_lambda": 20.0, "objective": "regression"}  # fmt: skip
 VALID = {"n_estimators": 40, "learning_rate": 0.06, "num_leaves": 4, "min_child_samples": 60, "colsample_bytree": 0.4,
@@ -83,22 +86,34 @@ def _stack(table: Table, rows: Mask) -> tuple[Floats, npt.NDArray[np.int64]]:
     return features, np.concatenate([index, index[~same], index[~middle]])
 
 
-def _fit(table: Table, rows: Mask, target: Floats, settings: dict[str, Any], seeds: int) -> Trees:
+def _fit(table: Table, rows: Mask, target: Floats, settings: dict[str, Any]) -> Trees:
+    return from_lightgbm(_boosters(table, rows, target, settings, 1))
+
+
+def _fit_centre(table: Table, rows: Mask, seeds: int) -> Trees:
+    kinds = (CENTRE, RANDOM_SPLITS)
+    return from_lightgbm([b for kind in kinds for b in _boosters(table, rows, table.target, kind, seeds)])
+
+
+def _boosters(
+    table: Table, rows: Mask, target: Floats, settings: dict[str, Any], seeds: int
+) -> list[Mapping[str, Any]]:
+    """One dumped booster a seed; the centre's are held to monotonicity."""
     lightgbm = require_lightgbm()
     features, index = _stack(table, rows)
     regression = settings["objective"] != "binary"
     kind = lightgbm.LGBMRegressor if regression else lightgbm.LGBMClassifier
     constraints: dict[str, Any] = {}
-    if settings is CENTRE:
+    if settings["objective"] == CENTRE["objective"]:
         constraints = {"monotone_constraints": [int(n in MONOTONE) for n in table.names]}
-    dumps = []
+    dumps: list[Mapping[str, Any]] = []
     for seed in range(seeds):
         model = kind(
             **settings, **constraints, random_state=seed, n_jobs=1, verbose=-1, deterministic=True, force_row_wise=True
         )
         model.fit(features, target[index], sample_weight=_weights(table.problem[index]))
         dumps.append(model.booster_.dump_model())
-    return from_lightgbm(dumps)
+    return dumps
 
 
 def _centred(trees: Trees, table: Table, rows: Mask, informed: bool = True) -> Floats:
@@ -114,7 +129,7 @@ def fit_centres(table: Table, say: Say, folds: bool = True, strict: bool = True)
     found: dict[frozenset[int], Trees] = {}
     for number, left_out in enumerate(held, 1):
         rows = table.passed & ~np.isin(table.problem, left_out)
-        found[frozenset(left_out)] = _fit(table, rows, table.target, CENTRE, SEEDS if len(left_out) < 2 else 1)
+        found[frozenset(left_out)] = _fit_centre(table, rows, SEEDS if len(left_out) < 2 else 1)
         if number % 20 == 0:
             say(f"fitted {number} of {len(held)} models")
     return found
@@ -136,7 +151,7 @@ def assemble(table: Table, centres: dict[frozenset[int], Trees], excluded: froze
     residual = _residuals(table, centres, excluded)
     rows = ~np.isnan(residual)
     size = np.log(np.maximum(np.abs(np.where(rows, residual, 1.0)), SMALLEST_RESIDUAL)) - MEAN_LOG_ABS_NORMAL
-    spread = _fit(table, rows, size, SPREAD, 1)
+    spread = _fit(table, rows, size, SPREAD)
     raw = np.exp(np.clip(_centred(spread, table, rows), -4.0, 1.5))
     ratios = residual[rows] / raw
     weight = _weights(table.problem[rows])
@@ -144,7 +159,7 @@ def assemble(table: Table, centres: dict[frozenset[int], Trees], excluded: froze
     standard = ratios / scale
     shape = _weighted_quantiles(standard, weight)
     used = ~np.isin(table.problem, list(excluded))
-    valid = _fit(table, used, table.passed.astype(np.float64), VALID, 1)
+    valid = _fit(table, used, table.passed.astype(np.float64), VALID)
     limits = np.concatenate([table.plain[used], table.informed[used]])
     low, high = (
         np.nan_to_num(f(np.where(np.isnan(limits), fill, limits), axis=0))
@@ -262,5 +277,11 @@ def card(table: Table, problems: Sequence[ProblemExamples], strict: bool) -> dic
         "gpus": sorted({p.hardware.key for p in problems}),
         "features": len(table.names),
         "strict": strict,
-        "settings": {"centre": CENTRE, "spread": SPREAD, "valid": VALID, "seeds": SEEDS},
+        "settings": {
+            "centre": CENTRE,
+            "random_splits": RANDOM_SPLITS,
+            "spread": SPREAD,
+            "valid": VALID,
+            "seeds": SEEDS,
+        },
     }

@@ -127,7 +127,8 @@ def learned_bins(pool: Pool) -> list[list[float]]:
 def ensemble_policy(poolings: Mapping[str, Pooling]) -> Policy:
     """Adaptive, on the pooled expected log-speedup; share and sharpness are what the other problems' record earned.
 
-    The spread of the mean of two forecasts with errors of their own is smaller by the root of two, and by that of the exponent.
+    The pooled error is the sum of both, each by its share and taken as equally large: its spread is smaller by the root of the
+    summed squares (and by that of the exponent), and only the learned part of it is correlated between candidates.
     """
 
     def order(pool: Pool, seed: int) -> Order:
@@ -136,8 +137,14 @@ def ensemble_policy(poolings: Mapping[str, Pooling]) -> Policy:
         told = [mean_log_speedup(p or [1.0] * bins.COUNT) for p in pool.llm]
         other = math.log(pool.baseline_ms or 1.0) - np.array(told) - floor
         mean = (1 - how.weight) * log_ratio(alone.centre) + how.weight * other
-        narrower = alone.spread / math.sqrt(2 * how.exponent)
-        both = replace(alone, centre=excess(np.maximum(mean, 0.0)), spread=narrower)
+        squares = (1 - how.weight) ** 2 + how.weight**2
+        learned = (1 - how.weight) ** 2 / squares
+        both = replace(
+            alone,
+            centre=excess(np.maximum(mean, 0.0)),
+            spread=alone.spread * math.sqrt(squares / how.exponent),
+            prior=learned * alone.prior + (1 - learned) * np.eye(len(mean)),
+        )
         return adaptive_order(both, measured_ratio(pool), seed)
 
     return order
