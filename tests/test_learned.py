@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from forecast_parts import EAGER, KERNEL, REFERENCE, STRIDED, candidate, context
+from forecast_parts import EAGER, KERNEL, REFERENCE, STRIDED, candidate, context, problem
 
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.schema import EvaluationStatus, Forecast
@@ -155,3 +155,16 @@ def test_the_posterior_by_hand() -> None:
     assert inflation(prior, shares, np.array([], dtype=np.int64), np.array([])) == 1.0
     assert inflation(prior, shares, np.array([0, 1, 2]), np.array([3.0, -3.0, 3.0])) > 1.2
     assert inflation(prior, shares, np.array([0, 1, 2]), np.array([0.0, 0.0, 0.0])) < 1.0
+
+
+def test_the_workload_that_is_tuned_is_the_one_forecast() -> None:
+    text = REFERENCE + '\nWORKLOADS = {"quarter": {"m": 2048}}\n'
+    own = problem(text)
+    base = context().model_copy(update={"problem": own})
+    full, quarter, unknown = (
+        make_forecaster("learned").forecast([candidate()], base.model_copy(update={"workload": name}))[0]
+        for name in ("full", "quarter", "missing")
+    )
+    assert full.latency_ms is not None and quarter.latency_ms is not None
+    assert 3 < full.latency_ms.median / quarter.latency_ms.median < 5
+    assert unknown.abstain and unknown.latency_ms is None
