@@ -74,7 +74,9 @@ def measured(folder: Path, name: str, device: str, max_seconds: float) -> dict[s
                 if answer["reason"]:
                     found[step]["reason"] = answer["reason"]
                 if op == "bench" and answer["status"] == "PASSED":
-                    found[step] |= {key: answer.get(key) for key in ("verdict", "speedup", "latency_ms", "speed_of_light")}
+                    found[step] |= {
+                        key: answer.get(key) for key in ("verdict", "speedup", "latency_ms", "speed_of_light")
+                    }
     except JudgeSaid as refusal:
         found["refused"] = str(refusal)
     return found
