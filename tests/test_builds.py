@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 
 from tilecast.sandbox.base import EvaluationOptions  # noqa: E402
 from tilecast.sandbox.harness.judge.build_folders import BuildFolders  # noqa: E402
-from tilecast.sandbox.harness.worker import builds  # noqa: E402
+from tilecast.sandbox.harness.worker import builds, failures  # noqa: E402
 from tilecast.sandbox.local import LocalSandbox  # noqa: E402
 from tilecast.sandbox.problem import load_problem  # noqa: E402
 from tilecast.sandbox.source import Candidate, load_candidate  # noqa: E402
@@ -144,3 +144,17 @@ def test_a_lock_dies_with_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert baton.try_acquire() and not FileBaton(lock).try_acquire()
     baton.release()
     assert FileBaton(lock).try_acquire()
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (ModuleNotFoundError("No module named 'cuda.core'", name="cuda.core"), "cuda-core"),
+        (RuntimeError("Ninja is required to load C++ extensions (pip install ninja to get it)"), "pip install ninja"),
+    ],
+)
+def test_what_the_machine_lacks_is_no_fault_of_the_candidate(error: Exception, remedy: str) -> None:
+    found = failures.classify(error, "", loading=True, device="cuda:0")
+    assert found.status == "ENVIRONMENT_ERROR" and remedy in found.reason
+    own = ModuleNotFoundError("No module named 'made_up'", name="made_up")
+    assert failures.classify(own, "", loading=True, device="cuda:0").status == "COMPILE_ERROR"

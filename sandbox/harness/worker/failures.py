@@ -22,6 +22,12 @@ _NO_DEVICE = (
     "CUDA driver initialization failed",
     "libcuda.so",
 )
+_NOT_INSTALLED = {
+    "No module named 'cuda.core'": "pip install 'cuda-core[cu13]'",
+    "No module named 'cuda'": "pip install 'cuda-core[cu13]'",
+    "Ninja is required to load C++ extensions": "pip install ninja",
+}
+"""What a candidate may rely on and this machine lacks, with the remedy."""
 
 
 class Failure(Exception):
@@ -52,6 +58,9 @@ def classify(error: BaseException, path: str, *, loading: bool, device: str) -> 
         return Failure("OUT_OF_MEMORY", text)
     if device == "cpu" and any(mark in str(item) for item in chain for mark in _NO_DEVICE):
         return Failure("ENVIRONMENT_ERROR", f"this candidate needs a GPU, and this machine has none: {text}")
+    for mark, remedy in _NOT_INSTALLED.items():
+        if any(mark in str(item) for item in chain if isinstance(item, ImportError | RuntimeError)):
+            return Failure("ENVIRONMENT_ERROR", f"not installed on this machine ({remedy}): {text}")
     if names & set(_COMPILER_ERRORS) or "OutOfResources" in names or "Error building extension" in text:
         return Failure("COMPILE_ERROR", text)
     if loading or isinstance(error, SyntaxError):
