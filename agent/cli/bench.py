@@ -35,7 +35,7 @@ def bench(
 
     Exit code 1 if any candidate is rejected.
 
-    Example: tilecast bench examples/softmax examples/softmax/kernel.py --device cpu
+    Example: tilecast bench examples/softmax_cpp examples/softmax_cpp/kernel.py --device cpu
     """
     from tilecast.agent.cli.verdicts import finish, show_measurement
     from tilecast.agent.config import resolve
