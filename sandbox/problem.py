@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
+
 from tilecast.sandbox.errors import ProblemError
 from tilecast.sandbox.schema import Document
 
