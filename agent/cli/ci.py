@@ -31,6 +31,7 @@ def ci(
     device: Annotated[
         str | None,
         typer.Option(
+            "--device",
             help="auto (a GPU, else none), cuda[:N], cpu, replay:DIR, or none (forecasts only).", metavar="DEVICE"
         ),
     ] = None,
