@@ -23,6 +23,7 @@ _NO_DEVICE = (
     "libcuda.so",
 )
 _NOT_INSTALLED = {
+    "No module named 'cuda.tile'": "pip install 'tilecast[cutile]'",
     "No module named 'cuda.core'": "pip install 'cuda-core[cu13]'",
     "No module named 'cuda'": "pip install 'cuda-core[cu13]'",
     "Ninja is required to load C++ extensions": "pip install ninja",
