@@ -195,7 +195,7 @@ def test_killed_in_a_benchmark_and_taken_up_again(folder: Path) -> None:
         with terminal(folder, server.url, "--resume") as screen:
             screen.until("session .Enter for the newest")
             screen.type("")
-            shown = " ".join(screen.until("Do it again").split())
+            shown = " ".join(screen.until("Do it again.*y/N").split())
             assert "cut off when the last process ended: the step bench path=kernel.py" in shown
             assert "charged as set aside: 1 evaluation(s)" in shown and "measure it" in shown
             shown = " ".join(screen.ask("y").split())
@@ -212,7 +212,7 @@ def test_a_question_that_was_cut_off_is_not_asked_again_unasked(folder: Path) ->
                 time.sleep(0.05)
             os.kill(screen.child.pid, signal.SIGKILL)
         with terminal(folder, server.url, "--session", "last") as screen:
-            assert 'the answer to "hello there"' in " ".join(screen.until("Do it again").split())
+            assert 'the answer to "hello there"' in " ".join(screen.until("Do it again.*y/N").split())
             screen.ask("n")
             assert len(server.requests) == 1
             assert "Fine." in screen.ask("again")
@@ -247,5 +247,5 @@ def test_before_an_expensive_step_it_asks(folder: Path) -> None:
         assert "0.889x" in screen.ask("always")
         assert "allowed before" in " ".join(screen.ask("/bench kernel.py").split())
         screen.type("/bench kernel.py")
-        assert "the limit is reached" in " ".join(screen.until("new limit for evals").split())
+        assert "the limit is reached" in " ".join(screen.until("new limit for evals .*number").split())
         assert "evals 3 of 10" in " ".join(screen.ask("10").split())

@@ -109,7 +109,7 @@ def marked(text: str, ground: Ground) -> str:
     parts, at = [], 0
     for claim in find_claims(text, ground):
         if claim.trouble:
-            parts += [text[at : claim.end], f" **{MARKS[claim.trouble]}**"]
+            parts += [text[at : claim.end], f" {MARKS[claim.trouble]}"]
             at = claim.end
     return "".join([*parts, text[at:]])
 
@@ -132,7 +132,7 @@ def _trouble(kind: str, match: re.Match[str], sentence: str, ground: Ground) -> 
     slower = SLOWER.search(sentence[match.start() : match.end() + 40]) is not None
     if kind == "rate":
         return "" if any(_close(value * _giga(match["unit"]), peak, 0, 1) for peak in ground.peaks) else "unknown"
-    grounded = [fact for fact in about if _matches(kind, match, value, digits, fact, slower)]
+    grounded = [fact for fact in about if _matches(kind, match, value, digits, _shown(fact, sentence), slower)]
     times = [fact for fact in grounded if fact.is_time]
     if not times:
         if not grounded:
@@ -145,6 +145,15 @@ def _trouble(kind: str, match: re.Match[str], sentence: str, ground: Ground) -> 
     if says_faster and all(fact.verdict != "faster" for fact in fresh):
         return "undecided"
     return ""
+
+
+def _shown(fact: Fact, sentence: str) -> Fact:
+    """The ends of an interval are figures only beside the ratio or beside each other: the upper one alone says too much."""
+    if fact.ratio is None or fact.low is None or fact.high is None:
+        return fact
+    numbers = [float(text) for text in re.findall(r"\d+(?:\.\d+)?", sentence)]
+    ratio, low, high = (any(_close(n, value, 2, 1) for n in numbers) for value in (fact.ratio, fact.low, fact.high))
+    return fact if ratio or (low and high) else fact.model_copy(update={"low": None, "high": None})
 
 
 def _is_fresh(fact: Fact, text: str | None) -> bool:

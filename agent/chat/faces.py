@@ -166,7 +166,8 @@ class TerminalFace:
         """A question at the prompt; Ctrl-C is no."""
         self._end_live()
         self._end_view()
-        return self._ask(f"{question} [{choices}] ")
+        self._line(f"? {question}", "bold")
+        return self._ask(f"[{choices}] ")
 
     def _line(self, text: str, style: str) -> None:
         self._end_live()

@@ -53,6 +53,9 @@ def open_chat(asked: Asked, face: Face) -> Chat:
         limits = _limits(asked, settings, log, face)
         root = asked.root.resolve()
         log.append(ev.Opened(folder=str(root), limits=limits.as_dict()))
+        for name, value in (("model", settings.model), ("device", asked.flags.get("device"))):
+            if value is not None and log.state.chosen.get(name) != value:
+                log.append(ev.Chosen.model_validate({"what": name, "value": value}))
         chat = Chat(log, face, settings, place, root, model, why, Permissions(yes=asked.yes))
         problem = asked.problem or log.state.chosen.get("problem")
         if problem is not None:
