@@ -96,7 +96,8 @@ class Chat:
         self.log.append(ev.StepStarted(call_id=call_id, tool=tool, arguments=dict(arguments)))
         with self.clock.working():
             result = self.box.call(tool, arguments)
-        # The log's state and the toolbox each keep the facts; the log is the record.
+        if tool == "load_problem" and result.ok:
+            self.log.append(ev.Chosen(what="problem", value=str(result.document["path"])))
         self.log.append(ev.StepDone(call_id=call_id, result=result))
         self.face.result(result)
         return result

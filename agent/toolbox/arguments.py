@@ -19,6 +19,12 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class LoadProblem(Arguments):
+    """Load a problem: everything else is about the loaded one."""
+
+    path: str = Field(description="A problem file, or a folder with reference.py.")
+
+
 class ListFiles(Arguments):
     """List the files of the working folder."""
 

@@ -37,6 +37,17 @@ class Tool:
         return ToolSpec(name=self.name, description=inspect.getdoc(self.arguments) or "", parameters=schema)
 
 
+def _load(work: Workbench, asked: args.LoadProblem) -> ToolResult:
+    if not (work.files.root / asked.path).resolve().is_relative_to(work.files.root):
+        raise Refusal(f"{asked.path}: outside of the working folder; the user can load it")
+    problem = work.load(asked.path)
+    path = str((work.files.root / asked.path).resolve())
+    kernel = f"; kernel to start from: {work.files.name_of(problem.kernel)}" if problem.kernel else ""
+    return ToolResult(
+        tool="load_problem", ok=True, summary=f"problem {problem.name} is loaded{kernel}", document={"path": path}
+    )
+
+
 def _list(work: Workbench, asked: args.ListFiles) -> ToolResult:
     found = work.files.listing(asked.folder)
     return ToolResult(
@@ -72,6 +83,7 @@ def _profile(work: Workbench, asked: args.Profile) -> ToolResult:
 
 
 TOOLS: tuple[Tool, ...] = (
+    Tool("load_problem", args.LoadProblem, _load),
     Tool("list_files", args.ListFiles, _list),
     Tool("read_file", args.ReadFile, _read),
     Tool("write_file", args.WriteFile, _write),

@@ -76,10 +76,7 @@ class WorkFolder:
         Raises:
             Refusal: for a place or a text that is no candidate's.
         """
-        file = self._writable(path)
-        before = self.read(path) if file.exists() else None
-        if before is not None and not defines(before, "ModelNew"):
-            raise Refusal(f"{path}: exists and is no candidate (it has no class ModelNew); choose another name")
+        file, before = self.place_for(path)
         check_candidate_text(path, text)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +84,18 @@ class WorkFolder:
         except OSError as error:
             raise Refusal(f"{path}: cannot be written: {error}") from error
         return FileChange(path=str(file.relative_to(self.root)), before=before, after=text)
+
+    def place_for(self, path: str) -> tuple[Path, str | None]:
+        """Where a candidate may be written, and the text of the one that is there.
+
+        Raises:
+            Refusal: if none may be written there.
+        """
+        file = self._writable(path)
+        before = self.read(path) if file.exists() else None
+        if before is not None and not defines(before, "ModelNew"):
+            raise Refusal(f"{path}: exists and is no candidate (it has no class ModelNew); choose another name")
+        return file, before
 
     def edit(self, path: str, old: str, new: str) -> FileChange:
         """Replace the one passage ``old`` by ``new``.

@@ -77,6 +77,8 @@ def facts_of_run(log: RunLog) -> list[Fact]:
 def _run(
     work: Workbench, tool: str, kernel: Candidate | None, model: str | None, max_evals: int, save_to: str | None
 ) -> ToolResult:
+    if save_to is not None:
+        work.files.place_for(save_to)
     request = OptimizeRequest(
         problem=work.problem,
         start=kernel,
