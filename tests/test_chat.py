@@ -91,6 +91,8 @@ def test_a_limit_pauses_and_asks(monkeypatch: pytest.MonkeyPatch, folder: Path) 
         face.answers = [""]
         assert "budget does not allow another question" in run_turn(chat, "and now?")
         assert len(server.requests) == 1
+        run_command(chat, "/budget usd=2")
+        assert "price of fake is unknown" in face.shown and chat.ledger.limits.usd is None
         assert chat.ledger.spent.tokens == chat.log.state.spent.tokens > 0
         assert "turn: " in chat.money_line() and "tokens" in chat.money_line()
 

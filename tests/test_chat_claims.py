@@ -41,6 +41,8 @@ GROUND = Ground([FAST, SLOW, UNSURE, FORECAST], {"fast.py": TEXT}, [4800.0, 6700
         "fast.py takes 500 µs, 60% faster.",
         "1.60× speedup, 62% of the speed of light",
         "it reduces the time by 37.5%",
+        "slow.py is 0.5x, slower than the baseline, as measured",
+        "slow.py is 50% slower",
         "slow.py is 2x slower, slow.py takes 1.6 ms",
         "the forecast for new.py is 2.5x, at 320 us",
         "unsure.py: 1.02x, undecided",

@@ -30,6 +30,7 @@ def folder(tmp_path: Path) -> Path:
     """A working folder with the small recorded problem in it."""
     place = tmp_path / "work"
     shutil.copytree(TESTS / "data" / "tiny", place)
+    (place / "scale" / "tilecast.toml").write_text("[models.fake.price]\ninput = 1.0\noutput = 4.0\n")
     return place / "scale"
 
 
@@ -132,7 +133,7 @@ def test_from_a_problem_to_a_measured_answer(folder: Path) -> None:
         assert "faster 1.6x" in screen.ask("/why kernel.py")
         assert (folder / "fast.py").exists() and "+class ModelNew" in screen.ask("/diff")
         assert "undone: fast.py" in screen.ask("/undo") and not (folder / "fast.py").exists()
-        assert "of 2" in screen.ask("/budget usd=2 evals=50")
+        assert re.search(r"USD 0\.0\d+ of 2", " ".join(screen.ask("/budget usd=2 evals=50").split()))
         screen.type("/quit")
         screen.until("kept: tilecast chat --session")
         told = server.bodies[-1]["messages"]
@@ -199,7 +200,7 @@ def test_killed_in_a_benchmark_and_taken_up_again(folder: Path) -> None:
             assert "cut off when the last process ended: the step bench path=kernel.py" in shown
             assert "charged as set aside: 1 evaluation(s)" in shown and "measure it" in shown
             shown = " ".join(screen.ask("y").split())
-            assert "0.889x" in shown and "evals 2 of 40" in shown
+            assert "0.889x" in shown and "evals 2 of 40" in shown and "claim check" not in shown
         assert len(server.requests) == 2
 
 

@@ -24,8 +24,22 @@ from tilecast.agent.toolbox.workbench import Workbench
 from tilecast.sandbox.errors import TilecastError
 from tilecast.sandbox.source import read_literal, source_sha256, with_config
 from tilecast.tools.model.base import BudgetRefused, StreamingChatModel
+from tilecast.tools.model.client import OpenAIChatModel
 
 RAISE_BY = 2.0
+
+
+def check_price(model: StreamingChatModel | None) -> None:
+    """Refuse a limit in dollars where they cannot be counted.
+
+    Raises:
+        Refusal: naming the model and the remedy.
+    """
+    if isinstance(model, OpenAIChatModel) and model.settings.price_known() is None:
+        raise Refusal(
+            f"the price of {model.name} is unknown, so dollars cannot be counted; set it in tilecast.toml under "
+            f'[models."{model.name}".price], or limit tokens'
+        )
 
 
 @dataclass
@@ -201,8 +215,8 @@ class Chat:
             return False
         try:
             self.set_limit(meter, float(answer))
-        except ValueError:
-            self.face.warn(f"{answer!r} is no number above {limit:g}")
+        except (ValueError, Refusal) as error:
+            self.face.warn(f"{answer!r}: {error}")
             return False
         return True
 
@@ -211,7 +225,10 @@ class Chat:
 
         Raises:
             ValueError: if it is not above 0.
+            Refusal: for dollars that cannot be counted.
         """
+        if meter == "usd" and value is not None:
+            check_price(self.model)
         if value is not None and not 0 < value < float("inf"):
             raise ValueError(f"{meter}={value:g}: a limit is a number above 0")
         limits: Limits = replace(self.ledger.limits, **{meter: value})

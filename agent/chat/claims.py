@@ -181,11 +181,12 @@ def _matches(kind: str, match: re.Match[str], value: float, digits: int, fact: F
         return any(_close(value, time / scale, digits, 1) for time in times if time is not None)
     ratios = [ratio for ratio in (fact.ratio, fact.low, fact.high) if ratio]
     if slower:
-        ratios = [1 / ratio for ratio in ratios if ratio < 1]
+        # "2x slower" is 0.5 times the speed, and "0.5x, slower" as well.
+        ratios = [said for ratio in ratios if ratio < 1 for said in (ratio, 1 / ratio)]
     if kind == "percent":
         # "20 % faster" is 1.2 times the speed, and "20 % less time" 1.25 times; both are said of both.
         shown: list[Callable[[float], float]] = [lambda r: (r - 1) * 100, lambda r: (1 - 1 / r) * 100]
-        return any(_close(value, show(ratio), digits, 0.5) for ratio in ratios for show in shown)
+        return any(_close(value, abs(show(ratio)), digits, 0.5) for ratio in ratios for show in shown)
     return any(_close(value, ratio, digits, 1) for ratio in ratios)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from tilecast.agent.budget import METERS, Limits
 from tilecast.agent.chat import events as ev
-from tilecast.agent.chat.chat import Chat, Permissions
+from tilecast.agent.chat.chat import Chat, Permissions, check_price
 from tilecast.agent.chat.face import Face
 from tilecast.agent.chat.known import system_message
 from tilecast.agent.chat.sessions import SessionLog, find, new_path
 from tilecast.agent.config import Settings, home, resolve
 from tilecast.agent.request import DEFAULT_EVALS, limits_of
+from tilecast.agent.toolbox.base import Refusal
 from tilecast.sandbox.errors import UsageError
 from tilecast.tools.model.base import StreamingChatModel
 from tilecast.tools.model.choose import default_model, open_model
@@ -51,6 +52,8 @@ def open_chat(asked: Asked, face: Face) -> Chat:
         model, why = _model(settings, place)
         log.set_system(system_message(settings.language or "triton"))
         limits = _limits(asked, settings, log, face)
+        if limits.usd is not None:
+            _check_dollars(model)
         root = asked.root.resolve()
         log.append(ev.Opened(folder=str(root), limits=limits.as_dict()))
         for name, value in (("model", settings.model), ("device", asked.flags.get("device"))):
@@ -83,6 +86,13 @@ def _limits(asked: Asked, settings: Settings, log: SessionLog, face: Face) -> Li
         return configured
     face.say(f"budget: no limit was given; {DEFAULT_EVALS} evaluations (/budget evals=N, or --max-evals)")
     return Limits(evals=DEFAULT_EVALS)
+
+
+def _check_dollars(model: StreamingChatModel | None) -> None:
+    try:
+        check_price(model)
+    except Refusal as error:
+        raise UsageError(f"--max-usd: {error}") from None
 
 
 def _flag(asked: Asked, meter: str) -> float | None:

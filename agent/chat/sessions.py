@@ -115,7 +115,8 @@ def listing(home: Path, most: int = 15) -> list[SessionSummary]:
             state.apply(event)
         if state.turns or state.said:
             unfinished = state.turn_open or state.open_step is not None
-            problem = Path(state.chosen.get("problem", "")).name
+            file_name = Path(state.chosen.get("problem", ""))
+            problem = file_name.parent.name if file_name.name == "reference.py" else file_name.stem
             name = file.name.removesuffix(SUFFIX)
             found.append(SessionSummary(name, state.title, problem, state.turns, unfinished))
         if len(found) == most:

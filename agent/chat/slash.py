@@ -263,7 +263,7 @@ def resume(chat: Chat, words: list[str]) -> str | None:
 def session_lines(home: Path) -> str:
     """The newest sessions, one a line."""
     lines = [
-        f"{s.id}  {s.turns:3} turns  {s.problem:12.12}  {s.title}{'  (a step is unfinished)' if s.unfinished else ''}"
+        f"{s.id}  {s.turns:3} turns  {s.problem:12.12}  {s.title[:24]}{'  (unfinished)' if s.unfinished else ''}"
         for s in listing(home)
     ]
     return "\n".join([*lines, "continue one with /resume ID"]) if lines else "there are no sessions yet"
