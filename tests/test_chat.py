@@ -207,6 +207,13 @@ def test_piped_and_as_one_question(folder: Path, tmp_path: Path) -> None:
         piped = tilecast(server.url, "--print", stdin="two lines\nof a message\n/bench kernel.py\n")
         assert piped.stdout.startswith("Second.") and "0.889x" in piped.stderr
         assert server.bodies[1]["messages"][-1]["content"].endswith("two lines\nof a message")
+        unanswered = tilecast(server.url, "-p", "and now?")
+        assert unanswered.returncode == 1 and "418" in unanswered.stderr and "Traceback" not in unanswered.stderr
+    with FakeOpenAI(["kernel.py is 4x faster."]) as server:
+        document = json.loads(tilecast(server.url, "-p", "how fast?", "--json").stdout)
+        assert document["schema"] == 1 and document["answer"] == "kernel.py is 4x faster."
+        assert document["claims"] == [{"text": "4x", "grounded": False, "trouble": "unknown"}]
+        assert document["ledger"]["tokens"]["spent"] > 0
 
 
 def test_paragraphs_keep_fences_whole() -> None:
@@ -215,3 +222,26 @@ def test_paragraphs_keep_fences_whole() -> None:
         cut = Paragraphs()
         found = [p for i in range(0, len(text), size) for p in cut.add(text[i : i + size])]
         assert [*found, cut.rest()] == ["First.", "```python\na = 1\n\nb = 2\n```", "````\n```\n\n````", "last"]
+
+
+def test_nothing_reaches_the_terminals_controls(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    evil = "a\x1b]52;c;ZXZpbA==\x07b\x1b[2Jc\x9bd\u202ee"
+    with FakeOpenAI([evil]) as server, session(monkeypatch, folder, server.url) as (chat, face):
+        run_turn(chat, "hello")
+        chat.face.say(evil)
+        chat.face.warn(evil)
+        assert not set(face.shown) & {"\x1b", "\x07", "\x9b", "\u202e"} and "b" in face.shown
+
+
+def test_the_guide_is_that_of_the_kernels_language(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    kernel = folder / "kernel.py"
+    kernel.write_text(
+        "import triton\nimport triton.language as tl\n\n\n@triton.jit\ndef k(x):\n    pass\n\n\n" + kernel.read_text()
+    )
+    with session(monkeypatch, folder) as (chat, _):
+        assert "triton" in chat.log.state.talk.messages[0]["content"].lower()
+    kernel.unlink()
+    with session(monkeypatch, folder, device="cpu") as (chat, _):
+        from tilecast import prompts
+
+        assert prompts.guide("cpp")[:200] in chat.log.state.talk.messages[0]["content"]

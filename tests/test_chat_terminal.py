@@ -250,3 +250,30 @@ def test_before_an_expensive_step_it_asks(folder: Path) -> None:
         screen.type("/bench kernel.py")
         assert "the limit is reached" in " ".join(screen.until("new limit for evals .*number").split())
         assert "evals 3 of 10" in " ".join(screen.ask("10").split())
+
+
+def test_a_run_is_shown_live_and_stopped(folder: Path) -> None:
+    with terminal(folder, None, LOOP_HOLD_S="1") as screen:
+        screen.ready()
+        screen.type("/optimize evals=10 builtin")
+        screen.until("candidate 1: ")
+        screen.child.send("\x03")
+        shown = " ".join(screen.ready().split())
+        assert "stopped by the user" in shown and "best: 0.889x [0.873, 0.905]" in shown
+        assert re.search(r"evals [1-4] of 40", " ".join(screen.ask("/budget").split()))
+        assert "first one measured" in " ".join(screen.ask("/why last best").split())
+
+
+def test_kill_9_in_a_benchmark_leaves_no_process(folder: Path) -> None:
+    with terminal(folder, None, ".", "--device", "cpu", "-y") as screen:
+        screen.ready()
+        screen.type("/verify candidates/other.py")
+        screen.until("checking the reference")
+        time.sleep(1)
+        below = descendants(screen.child.pid)
+        assert len(below) >= 1
+        os.kill(screen.child.pid, signal.SIGKILL)
+        end = time.monotonic() + 10
+        while alive(below) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert alive(below) == []

@@ -12,7 +12,15 @@ from tilecast.agent.budget import METERS, Amount, Ledger, Limits, MeterName
 from tilecast.agent.chat import events as ev
 from tilecast.agent.chat.claims import find_claims, marked
 from tilecast.agent.chat.face import Face
-from tilecast.agent.chat.known import FRESH_MESSAGES, RESULT_CHARACTERS, facts_text, ground_of, standing
+from tilecast.agent.chat.known import (
+    FRESH_MESSAGES,
+    RESULT_CHARACTERS,
+    facts_text,
+    ground_of,
+    language_for,
+    standing,
+    system_message,
+)
 from tilecast.agent.chat.paying import SessionJournal, WorkClock, charge_lost
 from tilecast.agent.chat.sessions import SessionLog
 from tilecast.agent.config import Settings
@@ -101,6 +109,7 @@ class Chat:
         """
         problem = self.work.load(path)
         self.log.append(ev.Chosen(what="problem", value=str(Path(problem.path).absolute())))
+        self.log.set_system(system_message(self.settings.language or language_for(problem, self.settings.device)))
         kernel = f", kernel {self.work.files.name_of(problem.kernel)}" if problem.kernel else ""
         self.face.say(f"problem {problem.name}: {self.work.files.name_of(problem.path)}{kernel}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 TAIL_LINES = 6
 SHOWN_CHARACTERS = 60
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Control characters but for tab and newline, and those that turn the direction of writing."""
+
+
+def clean(text: str) -> str:
+    """Without control characters: what models and candidates write must not reach the terminal's controls."""
+    return CONTROL.sub("\ufffd", text.replace("\r\n", "\n"))
 
 
 def call_line(tool: str, arguments: Mapping[str, Any]) -> str:
@@ -42,13 +50,13 @@ class PlainFace:
     def piece(self, text: str, mark: Callable[[str], str]) -> None:
         """Print what is finished."""
         for paragraph in self._paragraphs.add(text):
-            print(mark(paragraph), end="\n\n", file=self._out, flush=True)
+            print(clean(mark(paragraph)), end="\n\n", file=self._out, flush=True)
 
     def end_answer(self, mark: Callable[[str], str]) -> None:
         """Print the rest."""
         rest = self._paragraphs.rest()
         if rest:
-            print(mark(rest), file=self._out, flush=True)
+            print(clean(mark(rest)), file=self._out, flush=True)
 
     def calling(self, tool: str, arguments: Mapping[str, Any]) -> None:
         """One line."""
@@ -61,11 +69,11 @@ class PlainFace:
 
     def say(self, text: str) -> None:
         """A line on stderr."""
-        print(text, file=self._err, flush=True)
+        print(clean(text), file=self._err, flush=True)
 
     def warn(self, text: str) -> None:
         """A line on stderr."""
-        print(f"warning: {text}", file=self._err, flush=True)
+        print(f"warning: {clean(text)}", file=self._err, flush=True)
 
     def step(self, text: str) -> None:
         """A line on stderr, each once a call."""
@@ -75,7 +83,7 @@ class PlainFace:
 
     def text(self, text: str, language: str = "") -> None:
         """A command's answer, on stdout."""
-        print(text, file=self._out, flush=True)
+        print(clean(text), file=self._out, flush=True)
 
     def progress(self, event: Progress) -> None:
         """A run's progress, on stderr."""
@@ -147,7 +155,7 @@ class TerminalFace:
         if language == "markdown":
             self._markdown(text)
         elif language:
-            self.console.print(Syntax(text, language, word_wrap=True, background_color="default"))
+            self.console.print(Syntax(clean(text), language, word_wrap=True, background_color="default"))
         else:
             self._line(text, "")
 
@@ -171,12 +179,12 @@ class TerminalFace:
 
     def _line(self, text: str, style: str) -> None:
         self._end_live()
-        self.console.print(text, style=style or None, markup=False, highlight=False, soft_wrap=False)
+        self.console.print(clean(text), style=style or None, markup=False, highlight=False, soft_wrap=False)
 
     def _markdown(self, text: str) -> None:
         from rich.markdown import Markdown
 
-        self.console.print(Markdown(text))
+        self.console.print(Markdown(clean(text)))
 
     def _show_tail(self) -> None:
         from rich.live import Live
@@ -185,7 +193,7 @@ class TerminalFace:
         tail = self._paragraphs.tail
         if not tail.strip() or self.console.is_dumb_terminal or not self.console.is_terminal:
             return
-        shown = Text("\n".join(tail.splitlines()[-TAIL_LINES:]))
+        shown = Text(clean("\n".join(tail.splitlines()[-TAIL_LINES:])))
         if self._live is None:
             self._live = Live(shown, console=self.console, refresh_per_second=12, transient=True)
             self._live.start()

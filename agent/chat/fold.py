@@ -27,6 +27,7 @@ class SessionState:
     folder: str = ""
     title: str = ""
     turns: int = 0
+    answered: int = 0
     calls: int = 0
     turn_open: bool = False
     open_calls: dict[str, Usage] = field(default_factory=dict)
@@ -106,13 +107,14 @@ class SessionState:
         elif isinstance(event, ev.Noted) and event.at_once:
             self.talk.say(event.text)
         elif isinstance(event, ev.Noted):
-            self.note = event.text
+            self.note = f"{self.note}; {event.text}" if self.note else event.text
         elif isinstance(event, ev.Compacted):
             self.talk.compact(event.facts, event.keep_turns)
         elif isinstance(event, ev.Cleared):
             self.talk = Conversation(self.talk.messages[0]["content"])
         elif isinstance(event, ev.TurnEnded):
             self.turn_open, self.open_step = False, None
+            self.answered += 0 if event.why else 1
 
     @property
     def limits_text(self) -> str:

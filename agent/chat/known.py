@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tilecast import prompts
+from tilecast.agent.assembly import CPU_LANGUAGE, DEFAULT_LANGUAGE, PLAIN
 from tilecast.agent.chat.claims import Ground
 from tilecast.agent.chat.fold import SessionState
 from tilecast.agent.toolbox.base import Refusal
 from tilecast.agent.toolbox.box import Toolbox, fact_lines
 from tilecast.sandbox.hardware import find_hardware
 from tilecast.sandbox.languages import language_of
+from tilecast.sandbox.problem import Problem
 
 MOST_FACTS = 40
 RESULT_CHARACTERS, FRESH_MESSAGES = 1200, 6
@@ -19,6 +21,15 @@ RESULT_CHARACTERS, FRESH_MESSAGES = 1200, 6
 def system_message(language: str = "triton") -> str:
     """The system message with the guide to a language."""
     return prompts.render("chat_system", guide=prompts.guide(language))
+
+
+def language_for(problem: Problem, device: str) -> str:
+    """Whose guide the model gets: that of the problem's kernel, else what runs on the device."""
+    if problem.kernel is not None:
+        own = language_of(Path(problem.kernel).read_text(encoding="utf-8"))
+        if own in prompts.languages() and own != PLAIN:
+            return own
+    return CPU_LANGUAGE if device == "cpu" else DEFAULT_LANGUAGE
 
 
 def standing(box: Toolbox) -> str:

@@ -99,15 +99,19 @@ def converse(chat: Chat, asked: Asked) -> None:
         chat.close()
 
 
-def follow(chat: Chat, lines: Iterable[str]) -> bool:
-    """Commands and messages from a pipe; True if all turns were answered."""
-    answered = True
+def follow(chat: Chat, lines: Iterable[str]) -> int:
+    """Commands and messages from a pipe; 0 if every message was answered, 1 if not, 130 if a step was interrupted."""
+    code = 0
     for line in _messages(lines):
+        before = chat.log.state.answered
         outcome = step(chat, line)
-        answered = answered and not (chat.model is None and not line.startswith("/"))
+        if chat.interrupted.is_set():
+            return 130
+        if not line.startswith("/") and chat.log.state.answered == before:
+            code = 1
         if outcome is not None:
             break
-    return answered
+    return code
 
 
 def greet(chat: Chat) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilecast.agent.cli.shared import DeviceOption, RequireSandboxOption, TimeoutOption
+from tilecast.agent.cli.shared import DeviceOption, JsonOption, RequireSandboxOption, TimeoutOption
 
 if TYPE_CHECKING:
     from tilecast.agent.chat.faces import PlainFace, TerminalFace
@@ -38,6 +38,7 @@ def chat(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before expensive steps.")] = False,
     require_sandbox: RequireSandboxOption = None,
     timeout: TimeoutOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Talk about a problem: an expert that reads, writes, forecasts, verifies, measures and optimizes, within a budget.
 
@@ -61,10 +62,10 @@ def chat(
         "max_usd": max_usd,
         "max_minutes": max_minutes,
     }
-    at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not plain and question is None
+    at_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not plain and not as_json and question is None
     chosen = session or (_choose(at_terminal) if resume else None)
     asked = Asked(problem, chosen, flags, yes)
-    raise typer.Exit(_converse(asked) if at_terminal else _follow(asked, question))
+    raise typer.Exit(_converse(asked) if at_terminal else _follow(asked, question, as_json))
 
 
 def _choose(at_terminal: bool) -> str:
@@ -99,18 +100,22 @@ def _converse(asked: Asked) -> int:
     return 0
 
 
-def _follow(asked: Asked, question: str | None) -> int:
+def _follow(asked: Asked, question: str | None, as_json: bool) -> int:
     from tilecast.agent.chat.faces import PlainFace
     from tilecast.agent.chat.loop import follow, take_up
     from tilecast.agent.chat.opening import open_chat
     from tilecast.agent.chat.signals import guarded
+    from tilecast.agent.chat.transcript import summary
+    from tilecast.agent.cli.shared import print_json
 
-    face: PlainFace = PlainFace()
+    face: PlainFace = PlainFace(out=sys.stderr if as_json else None)
     with guarded():
         session = open_chat(asked, face)
         try:
             take_up(session)
-            done = follow(session, [question] if question is not None else sys.stdin)
+            code = follow(session, [question] if question is not None else sys.stdin)
+            if as_json:
+                print_json(summary(session))
         finally:
             session.close()
-    return 0 if done else 1
+    return code
