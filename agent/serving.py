@@ -40,7 +40,7 @@ class Served:
 
     def __init__(self, settings: Settings, limits: Limits, root: Path) -> None:
         # A client asks its own user before it calls a tool; the limits hold in any case.
-        hooks = Hooks(say=_log)
+        hooks = Hooks(say=_log, note=_log)
         self.ledger = Ledger(limits, time.monotonic)
         self.box = Toolbox(Workbench(root, settings, home(), self.ledger, hooks))
         self._turn = threading.Lock()

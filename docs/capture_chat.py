@@ -124,7 +124,7 @@ def bench(tmux: Tmux) -> str:
     tmux.start(".", "--model", "builtin", "--device", "cpu", "-y")
     tmux.until(PROMPT)
     tmux.type("/bench candidates/other.py")
-    tmux.until("checking the reference")
+    tmux.until(r"\.\.\. (checking|studying|setting|first|importing|baseline)")
     time.sleep(2)
     tmux.run("send-keys", "-t", "x", "C-c")
     tmux.until("stopped by the user")

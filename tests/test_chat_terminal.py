@@ -22,6 +22,8 @@ from tilecast.agent.interrupts import descendants
 TESTS = Path(__file__).parent
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[=>]|\x1b\][^\x07]*\x07|[\r\x08]")
 PROMPT = r"tilecast> "
+WORKING = r"\.\.\. (checking|studying|setting|first|importing|baseline)"
+"""Lines of progress, which are drawn over: whichever is seen first."""
 SOURCE = "import torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return 2 * x\n"
 
 
@@ -171,7 +173,7 @@ def test_ctrl_c_in_a_benchmark_kills_the_workers(folder: Path) -> None:
     with terminal(folder, None, ".", "--device", "cpu", "-y") as screen:
         screen.ready()
         screen.type("/bench candidates/other.py")
-        screen.until("checking the reference")
+        screen.until(WORKING)
         time.sleep(1)
         below = descendants(screen.child.pid)
         assert len(below) >= 1
@@ -268,7 +270,7 @@ def test_kill_9_in_a_benchmark_leaves_no_process(folder: Path) -> None:
     with terminal(folder, None, ".", "--device", "cpu", "-y") as screen:
         screen.ready()
         screen.type("/verify candidates/other.py")
-        screen.until("checking the reference")
+        screen.until(WORKING)
         time.sleep(1)
         below = descendants(screen.child.pid)
         assert len(below) >= 1

@@ -87,7 +87,9 @@ class Chat:
         lost = charge_lost(self.log)
         self.clock = WorkClock()
         self.ledger = Ledger(self.log.state.limits, self.clock, self.log.state.spent)
-        hooks = Hooks(self.face.step, self.confirm, self.raise_limit, self.face.progress, self._note_reserved)
+        hooks = Hooks(
+            self.face.step, self.face.say, self.confirm, self.raise_limit, self.face.progress, self._note_reserved
+        )
         self.work = Workbench(self.root, self.settings, self.home, self.ledger, hooks)
         self.box = Toolbox(self.work, self.log.state.facts)
         self.journal = SessionJournal(self.log, self.ledger, self.raise_limit)

@@ -14,6 +14,7 @@ from tilecast.agent.toolbox.base import ToolResult
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
     from tilecast.agent.cli.view import LiveView, PlainView
 
@@ -143,8 +144,12 @@ class TerminalFace:
         self._line(f"! {text}", "yellow")
 
     def step(self, text: str) -> None:
-        """A dim line, each once a call."""
-        if text not in self._steps:
+        """What is going on, in one line that is drawn over; a line each where nothing can be drawn over."""
+        if self._draws:
+            from rich.text import Text
+
+            self._draw(Text(f"  ... {clean(text)}", style="dim", no_wrap=True, overflow="ellipsis"))
+        elif text not in self._steps:
             self._steps.add(text)
             self._line(f"  ... {text}", "dim")
 
@@ -164,8 +169,9 @@ class TerminalFace:
         from tilecast.agent.cli.view import LiveView, PlainView
 
         if self._view is None:
-            live = self.console.is_terminal and not self.console.is_dumb_terminal
-            self._view = LiveView(self.console) if live else PlainView(sys.stdout)
+            # One picture at a time.
+            self._end_live()
+            self._view = LiveView(self.console) if self._draws else PlainView(sys.stdout)
         self._view(event)
         if isinstance(event, Ended):
             self._end_view()
@@ -186,14 +192,20 @@ class TerminalFace:
 
         self.console.print(Markdown(clean(text)))
 
+    @property
+    def _draws(self) -> bool:
+        return self.console.is_terminal and not self.console.is_dumb_terminal
+
     def _show_tail(self) -> None:
-        from rich.live import Live
         from rich.text import Text
 
         tail = self._paragraphs.tail
-        if not tail.strip() or self.console.is_dumb_terminal or not self.console.is_terminal:
-            return
-        shown = Text(clean("\n".join(tail.splitlines()[-TAIL_LINES:])))
+        if tail.strip() and self._draws:
+            self._draw(Text(clean("\n".join(tail.splitlines()[-TAIL_LINES:]))))
+
+    def _draw(self, shown: Text) -> None:
+        from rich.live import Live
+
         if self._live is None:
             self._live = Live(shown, console=self.console, refresh_per_second=12, transient=True)
             self._live.start()

@@ -94,6 +94,7 @@ class Hooks:
 
     Attributes:
         say: one line of progress.
+        note: one line that stays, such as the device that was chosen.
         confirm: asked before an expensive step; its text names the estimate. False refuses the step.
         more: a limit is reached; True if it was raised and the step may be tried again.
         progress: told of a run's progress.
@@ -101,6 +102,7 @@ class Hooks:
     """
 
     say: Callable[[str], None] = lambda text: None
+    note: Callable[[str], None] = lambda text: None
     confirm: Callable[[str], bool] = lambda text: True
     more: Callable[[BudgetRefused], bool] = lambda refused: False
     progress: Callable[[Progress], None] = lambda event: None

@@ -92,7 +92,8 @@ def fact_of(found: Measurement, candidate: Candidate, problem: str, where: str) 
 def measured_line(found: Measurement) -> str:
     """Verdict, speedup with its interval and time, or the status where there is none."""
     if found.speedup is None or found.latency_ms is None:
-        return str(found.status)
+        untimed = found.status is EvaluationStatus.PASSED
+        return f"{found.status}, not timed on this device" if untimed else str(found.status)
     light = f", {found.speed_of_light.fraction:.0%} of the speed of light" if found.speed_of_light else ""
     base = f"{found.baseline} {wording.milliseconds(found.latency_ms.baseline)}"
     return f"{wording.measured(found)} against {base}{light}"

@@ -98,7 +98,7 @@ class Workbench:
             self._device = make_sandbox(
                 self.settings.device, self.problem, require_sandbox=self.settings.require_sandbox
             )
-            self.hooks.say(self._device.line)
+            self.hooks.note(self._device.line)
         return self._device
 
     @property
