@@ -19,6 +19,7 @@ from tilecast.tools.model.settings import DEFAULT_OUTPUT_TOKENS
 from tilecast.tools.propose.factory import ChosenProposer, ProposerSources, make_proposer
 
 DEFAULT_LANGUAGE, CPU_LANGUAGE, PLAIN = "triton", "cpp", "torch"
+AGENT = "agent"
 ASKING = frozenset({"llm", "ensemble"})
 TIMED_ON_CPU = frozenset({CPU_LANGUAGE, PLAIN})
 TYPICAL_INPUT_TOKENS, TYPICAL_OUTPUT_TOKENS = 6_000, 6_000
@@ -67,6 +68,9 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
     language = _language(request, device)
     _check_can_be_timed(language, device)
     asks = settings.forecaster in ASKING and chosen.model is not None
+    forecaster = None if asks else make_forecaster(settings.forecaster)
+    if settings.strategy == AGENT:
+        chosen = _agent(chosen, forecaster, settings.target)
     paid = chosen.proposer.costs_money
     of_model = chosen.settings.in_flight if chosen.settings is not None else None
     return Parts(
@@ -74,9 +78,25 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
         proposer=chosen,
         model=_spec(settings.model, chosen),
         language=language,
-        in_flight=(of_model or settings.in_flight) if paid else 1,
-        forecaster=None if asks else make_forecaster(settings.forecaster),
+        in_flight=(of_model or settings.in_flight) if paid and settings.strategy != AGENT else 1,
+        forecaster=forecaster,
     )
+
+
+def _agent(chosen: ChosenProposer, forecaster: Forecaster | None, target: str | None) -> ChosenProposer:
+    """The same model, with tools in its hands.
+
+    Raises:
+        UsageError: if there is no language model.
+    """
+    if chosen.model is None:
+        raise UsageError(
+            "--strategy agent is a language model with tools: name one with --model, or set OPENAI_API_KEY"
+        )
+    from tilecast.agent.autonomous import AgentProposer
+
+    proposer = AgentProposer(chosen.model, forecaster, target)
+    return replace(chosen, proposer=proposer, line=f"{chosen.line}; as an agent with tools")
 
 
 def _language(request: OptimizeRequest, device: ChosenDevice) -> str:

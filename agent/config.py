@@ -69,6 +69,19 @@ class CiSettings(Strict):
     """Evaluations of a suggestion's run where the kernel's budget names none."""
 
 
+class ChatSettings(Strict):
+    """``[chat]``: the interactive session."""
+
+    ask_share: float = Field(default=0.25, gt=0, le=1)
+    """A step that takes more than this share of what is left of a limit is asked about first."""
+    rounds: int = Field(default=24, ge=1, le=500)
+    """Most questions to the model in one turn, tool calls among them."""
+    compact_tokens: int = Field(default=60_000, ge=2_000)
+    """Size of the conversation at which its older part is replaced by the facts."""
+    keep_turns: int = Field(default=4, ge=1, le=100)
+    """Turns that are kept word for word when the conversation is compacted."""
+
+
 class Settings(Strict):
     """Everything configurable, resolved. A flag of the same name (dashes for underscores) wins over every file."""
 
@@ -91,6 +104,7 @@ class Settings(Strict):
     """Per model: sampling parameters, extra request parameters, prices; checked where the model is built."""
     kernel: list[KernelSettings] = []
     ci: CiSettings = CiSettings()
+    chat: ChatSettings = ChatSettings()
     origin: dict[str, str] = Field(default={}, exclude=True)
     """Where each value that is not a default came from."""
 

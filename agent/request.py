@@ -15,7 +15,7 @@ from tilecast.sandbox.source import Candidate
 
 DEFAULT_EVALS = 40
 """Taken where no limit at all is given."""
-STRATEGIES = ("search",)
+STRATEGIES = ("search", "agent")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class OptimizeRequest:
             UsageError: naming flag and value.
         """
         if self.settings.strategy not in STRATEGIES:
-            raise UsageError(f"--strategy {self.settings.strategy}: not part of this version; there is {STRATEGIES[0]}")
+            raise UsageError(f"--strategy {self.settings.strategy}: there are {', '.join(STRATEGIES)}")
         if self.target_speedup is not None and self.target_speedup <= 0:
             raise UsageError(f"--target-speedup {self.target_speedup}: must be above 0")
         if self.patience is not None and self.patience < 1:

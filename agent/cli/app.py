@@ -17,6 +17,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("tilecast.agent.cli.bench", "bench"),
     "forecast": ("tilecast.agent.cli.forecast", "forecast"),
     "tune": ("tilecast.agent.cli.tune", "tune"),
+    "chat": ("tilecast.agent.cli.chat", "chat"),
+    "mcp": ("tilecast.agent.cli.mcp", "mcp"),
     "lint": ("tilecast.agent.cli.lint", "lint"),
     "runs": ("tilecast.agent.cli.runs", "runs"),
     "show": ("tilecast.agent.cli.show", "show"),

@@ -28,7 +28,7 @@ def optimize(
         str | None, typer.Option(help="builtin (no key needed), replay:DIR, or a model's name.", metavar="NAME")
     ] = None,
     device: DeviceOption = None,
-    strategy: Annotated[str | None, typer.Option(help="search.")] = None,
+    strategy: Annotated[str | None, typer.Option(help="search, or agent: a model that works with tools.")] = None,
     forecaster: Annotated[str | None, typer.Option(help="auto, learned, llm, roofline or none.")] = None,
     target: Annotated[
         str | None, typer.Option(help="GPU to forecast for where there is none here.", metavar="GPU")
