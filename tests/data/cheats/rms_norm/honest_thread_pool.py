@@ -14,8 +14,10 @@ class ModelNew(nn.Module):
 
 
     def part(self, x, out, low, high):
-        v = x[low:high]
-        out[low:high] = v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
+        # Whether gradients are recorded is a thread's own setting; the caller's does not reach the pool.
+        with torch.no_grad():
+            v = x[low:high]
+            out[low:high] = v * torch.rsqrt(v.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight
 
     def forward(self, x):
         out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
