@@ -32,7 +32,8 @@ def ci(
         str | None,
         typer.Option(
             "--device",
-            help="auto (a GPU, else none), cuda[:N], cpu, replay:DIR, or none (forecasts only).", metavar="DEVICE"
+            help="auto (a GPU, else none), cuda[:N], cpu, replay:DIR, or none (forecasts only).",
+            metavar="DEVICE",
         ),
     ] = None,
     target: Annotated[
