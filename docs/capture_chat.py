@@ -177,7 +177,7 @@ def play(name: str) -> str:
     """One scene, as text."""
     scene, replies = SCENES[name]
     with tempfile.TemporaryDirectory(prefix="tilecast-") as place, FakeOpenAI(replies) as server:
-        folder = Path(place) / "work"
+        folder = Path(place) / "kernels"
         shutil.copytree(ROOT / "tests" / "data" / "tiny", folder)
         prices = "[models.fake.price]\ninput = 1.0\noutput = 4.0\n"
         (folder / "scale" / "tilecast.toml").write_text(prices, encoding="utf-8")

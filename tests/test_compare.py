@@ -12,7 +12,8 @@ from oracle_parts import answer_of, judged
 from torch import Tensor, nn
 
 from tilecast.sandbox.harness.judge.compare import OutputClaim, compare, compare_structure, compare_values, overlapping
-from tilecast.sandbox.harness.judge.families import InputProfile, dependent, plant
+from tilecast.sandbox.harness.judge.families import dependent, plant
+from tilecast.sandbox.harness.judge.input_profiles import InputProfile
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

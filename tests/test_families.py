@@ -28,9 +28,9 @@ from tilecast.sandbox.harness.judge.families import (
     family_names,
     is_finite,
     plant,
-    profile_inputs,
     survives,
 )
+from tilecast.sandbox.harness.judge.input_profiles import profile_inputs
 from tilecast.sandbox.harness.judge.parameters import parameter_rules, randomise
 from tilecast.sandbox.harness.judge.probes import POISON_BYTES, call_count, schedule
 

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from tilecast.sandbox.harness.judge import changes, families, parameters
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
-from tilecast.sandbox.harness.judge.families import InputProfile
+from tilecast.sandbox.harness.judge.input_profiles import InputProfile, profile_inputs
 from tilecast.sandbox.harness.judge.oracle import Answer, default_tolerance, expect
 from tilecast.sandbox.harness.judge.reference import Contract, NativeRun, Reference, fresh_seed
 from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
@@ -103,7 +103,7 @@ class CaseBuilder:
         case = WorkloadCase(name, arguments, state, rules, [], reference.tolerance, reference.domain)
         case.rows, case.batched = rows, list(batched)
         draws = [self.inputs(case), self.inputs(case)]
-        case.profiles = families.profile_inputs(draws)
+        case.profiles = profile_inputs(draws)
         self._study(case, draws[0])
         self._choose_families(case)
         self._choose_layouts(case, draws[0])

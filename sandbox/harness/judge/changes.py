@@ -13,7 +13,8 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor
 
-from tilecast.sandbox.harness.judge.families import InputProfile, clamp_to
+from tilecast.sandbox.harness.judge.families import clamp_to
+from tilecast.sandbox.harness.judge.input_profiles import InputProfile
 
 LayoutKind = Literal["contiguous", "offset-aligned", "offset-unaligned", "padded-rows", "column-major"]
 ALIGNED_BYTES = 256
