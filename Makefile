@@ -12,8 +12,8 @@ demo: $(VENV)/.installed
 	$(BIN)/tilecast optimize examples/softmax_bf16 --model replay:examples/softmax_bf16 --max-evals 20
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 4 --dist loadfile --ignore-glob='tests/test_timing_*'
-	$(BIN)/python -m pytest tests/test_timing_*.py
+	$(BIN)/python -m pytest -n 4 --dist loadfile --ignore-glob='tests/test_timing_*' --ignore=tests/test_chat_terminal.py
+	$(BIN)/python -m pytest tests/test_timing_*.py tests/test_chat_terminal.py
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

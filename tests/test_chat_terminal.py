@@ -26,6 +26,8 @@ WORKING = r"\.\.\. (checking|studying|setting|first|importing|baseline)"
 """Lines of progress, which are drawn over: whichever is seen first."""
 SOURCE = "import torch.nn as nn\n\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return 2 * x\n"
 
+pytestmark = pytest.mark.timeout(300)  # real processes, on a machine that may be busy
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -47,11 +49,11 @@ class Terminal:
             model = ["--model", "fake"]
         command = [str(TESTS / "loop_parts.py"), "chat", *model, *(more or (".",))]
         self.child = pexpect.spawn(
-            sys.executable, command, cwd=str(folder), env=known, dimensions=(24, 80), encoding="utf-8", timeout=30
+            sys.executable, command, cwd=str(folder), env=known, dimensions=(24, 80), encoding="utf-8", timeout=90
         )
         self.seen = ""
 
-    def until(self, words: str, timeout: float = 30) -> str:
+    def until(self, words: str, timeout: float = 90) -> str:
         """Wait for words on the screen; gives what came since the last wait, without control sequences."""
         end, text = time.monotonic() + timeout, ""
         while time.monotonic() < end:
