@@ -48,6 +48,8 @@ def load_candidate(path: str | Path) -> Candidate:
         CandidateError: if there is no such file or it is not UTF-8 text.
     """
     file = Path(path)
+    if not file.exists():
+        raise CandidateError(f"{file}: no such file")
     try:
         return Candidate(name=file.stem, source=file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -59,6 +59,7 @@ def problem(tmp_path: Path) -> Path:
     (folder / "reference.py").write_text(REFERENCE.replace("{tail}", ""))
     (folder / "right.py").write_text(RIGHT)
     (folder / "wrong.py").write_text(WRONG)
+    (folder / "broken.py").write_text("class ModelNew(:\n")
     return folder
 
 
@@ -141,7 +142,8 @@ def test_a_refused_problem_is_exit_2_and_still_a_document(problem: Path) -> None
         (["verify", ".", "gone.py"], 2, "gone.py"),
         (["verify", ".", "right.py", "--device", "tpu"], 2, "'tpu' is not known"),
         (["verify", ".", "right.py", "--device", "cuda:99"], 3, "cuda:99"),
-        (["bench", ".", "right.py", "--baseline", "fast.py"], 2, "fast.py"),
+        (["bench", ".", "right.py", "--baseline", "fast.py"], 2, "fast.py: no such file"),
+        (["forecast", ".", "broken.py", "--target", "H200"], 2, "broken.py:1: does not parse"),
     ],
 )
 def test_a_mistake_is_one_line(problem: Path, arguments: list[str], code: int, says: str) -> None:

@@ -63,7 +63,7 @@ def show_verification(result: Verification) -> None:
     if result.status is not EvaluationStatus.PASSED:
         print(f"  {result.reason}")
         for check in result.checks:
-            if not check.passed:
+            if not check.passed and check.detail != result.reason:
                 print(f"  failed check: {check.name}{': ' + check.detail if check.detail else ''}")
 
 
@@ -71,6 +71,9 @@ def show_measurement(result: Measurement) -> None:
     """Verdict with its interval, or why there is none."""
     if result.speedup is None or result.latency_ms is None:
         show_verification(result)
+        if result.status is EvaluationStatus.PASSED:
+            print("  not timed: there is no device here that runs it as it is meant to run")
+        _show_notes(result)
         return
     speed, time = result.speedup, result.latency_ms
     source = "RECORDED, not measured here" if result.recorded else f"{result.samples} samples"
@@ -80,10 +83,14 @@ def show_measurement(result: Measurement) -> None:
     )
     if result.speed_of_light is not None:
         print(f"  {result.speed_of_light.fraction:.0%} of the speed of light, {result.speed_of_light.bound}-bound")
-    for note in result.details.get("notes", []):
-        print(f"  note: {note}")
+    _show_notes(result)
     for name, value in (result.details.get("profile") or {}).items():
         print(f"  {name}: {value}")
+
+
+def _show_notes(result: Measurement) -> None:
+    for note in result.details.get("notes", []):
+        print(f"  note: {note}")
 
 
 def _print_all(results: list[Result]) -> None:

@@ -20,6 +20,8 @@ def result_lines(result: OptimizeResult) -> list[str]:
     tally += f"{counts.measured} measured, {counts.rejected} rejected"
     lines.append(tally + (f", {counts.not_recorded} not recorded" if counts.not_recorded else ""))
     lines.append(f"  why each was kept or dropped: tilecast show {result.run}")
+    if result.stopped_by == "interrupted":
+        lines.append(f"  to go on: tilecast optimize --resume {result.run}")
     return lines
 
 

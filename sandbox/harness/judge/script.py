@@ -53,7 +53,7 @@ class Call:
             named = {"nan": "NaN planted", "inf": "infinities planted", "rows": f"{self._rows} rows"}
             parts.append(named.get(self.step.content, "few changed"))
         if self.step.layout != "contiguous":
-            parts.append(f"{self.step.layout} layout")
+            parts.append(f"{self.step.layout} layout, which an open DOMAIN allows: use strides or .contiguous()")
         return ", ".join(parts)
 
     @property
