@@ -81,7 +81,8 @@ def _decode_table(name: str) -> Array:
     value = np.where(code >= 128, -value, value)
     if kind == "fnuz":
         value[0x80] = np.nan
-    return value.astype(np.float32)
+    narrow: np.ndarray[Any, np.dtype[Any]] = value.astype(np.float32)
+    return narrow
 
 
 @lru_cache(maxsize=8)

@@ -48,7 +48,8 @@ def _shift(left: bool) -> Callable[[Array, Array], Array]:
         inside = np.minimum(count, bits - 1).astype(x.dtype)
         out = np.left_shift(x, inside) if left else np.right_shift(x, inside)
         gone = (count >= bits) & (left | (x.dtype.kind == "u"))
-        return np.where(gone, x.dtype.type(0), out)
+        shifted: np.ndarray[Any, np.dtype[Any]] = np.where(gone, x.dtype.type(0), out)
+        return shifted
 
     return apply
 
