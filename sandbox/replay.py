@@ -17,7 +17,7 @@ from tilecast.sandbox.hardware import find_hardware
 from tilecast.sandbox.problem import Problem, ProblemFacts
 from tilecast.sandbox.roofline import speed_of_light
 from tilecast.sandbox.schema import EvaluationStatus, Interval, LatencyPair, Measurement, Verdict, Verification
-from tilecast.sandbox.source import Candidate, load_candidate
+from tilecast.sandbox.source import Candidate
 
 CALLS_PER_EVALUATION = 72
 """The corpus timed two rounds of 12 to 60 calls; used only where a row does not say how long it took."""
@@ -65,10 +65,6 @@ class ReplaySandbox:
                 f"({found.problem.sha256[:12]}, this one is {problem.sha256[:12]}); measure again on a GPU"
             )
         return found
-
-    def is_recorded(self, problem: Problem, candidate: Candidate) -> bool:
-        """Whether this very candidate (with its CONFIG) was measured."""
-        return self.record_of(problem).find(candidate) is not None
 
     def preflight(self, problem: Problem, progress: ProgressSink) -> Preflight:
         """Facts and preflight of the reference on this machine's CPU."""
@@ -205,14 +201,6 @@ def recorded_candidates(folder: str | Path, problem: Problem) -> list[tuple[Cand
     if item is not None:
         return [(item.variant(row), row) for row in item.rows]
     raise UsageError(f"{folder}: nothing is recorded for problem {problem.name!r}")
-
-
-def candidate_files(folder: str | Path, problem: Problem) -> list[Candidate]:
-    """The recorded candidate files of a problem with their own CONFIG."""
-    item = _matching(load_corpus(folder), problem)
-    if item is not None:
-        return list(item.sources.values())
-    return [load_candidate(file) for file in sorted(Path(folder).glob("candidates/*.py"))]
 
 
 def _matching(recorded: Sequence[RecordedProblem], problem: Problem) -> RecordedProblem | None:
