@@ -1,7 +1,8 @@
-"""The report of a run as one document, folded from its record. Markdown, JSON (and later HTML) are written from it."""
+"""The report of a run as one document, folded from its record. Markdown, HTML and JSON are written from it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from tilecast.agent.budget import METERS
@@ -44,6 +45,10 @@ class CandidateReport(Document):
     keep: bool
     best: bool
     why: str
+    evaluation: int | None = None
+    """Which evaluation of the run it was, from 1 in the order judged; None if none was spent on it."""
+    led: bool = False
+    """Whether it was the fastest when it was judged."""
 
 
 class LanguageReport(Document):
@@ -92,7 +97,8 @@ def build_report(log: RunLog) -> RunReport:
     state, header = log.state, log.header
     best = best_of(log, None)
     by_sha256 = {c.sha256: c.index for c in reversed(state.candidates.values()) if c.sha256 is not None}
-    candidates = [_candidate(log, c, by_sha256) for c in state.candidates.values() if c.proposed is not None]
+    places = _evaluations(state.candidates.values())
+    candidates = [_candidate(log, c, by_sha256, places) for c in state.candidates.values() if c.proposed is not None]
     stopped, failed = state.stopped, state.failed
     return RunReport(
         run=log.run_id,
@@ -131,7 +137,16 @@ def ledger_of(log: RunLog) -> LedgerDocument:
     return LedgerDocument(**values)
 
 
-def _candidate(log: RunLog, state: CandidateState, by_sha256: dict[str, int]) -> CandidateReport:
+def _evaluations(candidates: Iterable[CandidateState]) -> dict[int, int]:
+    """The number of the evaluation by candidate: everything that spent one, in the order judged."""
+    spent = [c for c in candidates if c.counted or c.lost is not None]
+    spent.sort(key=lambda c: (c.judged is None, c.judged_seq, c.index))
+    return {c.index: place for place, c in enumerate(spent, 1)}
+
+
+def _candidate(
+    log: RunLog, state: CandidateState, by_sha256: dict[str, int], places: dict[int, int]
+) -> CandidateReport:
     proposed, chosen, judged = state.proposed, state.chosen, state.judged
     assert proposed is not None
     source = log.record.text(proposed.source_sha256) if proposed.source_sha256 else None
@@ -152,6 +167,8 @@ def _candidate(log: RunLog, state: CandidateState, by_sha256: dict[str, int]) ->
         keep=judged.keep if judged else False,
         best=log.state.best == state.index,
         why=judged.why if judged else "not judged yet",
+        evaluation=places.get(state.index),
+        led=judged is not None and judged.best and state.timed,
     )
 
 

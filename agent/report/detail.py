@@ -52,16 +52,16 @@ def detail(log: RunLog, candidate: CandidateState) -> CandidateDetail:
     report = next((c for c in build_report(log).candidates if c.index == candidate.index), None)
     if report is None or candidate.proposed is None:
         raise UsageError(f"candidate {candidate.index} was asked for, and no proposal has come")
-    source = _text(log, candidate.sha256)
+    source = text_of(log, candidate.sha256)
     proposed = candidate.proposed
-    parent = _text(log, proposed.parent_sha256)
+    parent = text_of(log, proposed.parent_sha256)
     return CandidateDetail(
         run=log.run_id,
         candidate=report,
-        prompt=_text(log, proposed.prompt),
-        reply=_text(log, proposed.reply),
+        prompt=text_of(log, proposed.prompt),
+        reply=text_of(log, proposed.reply),
         source=source,
-        diff=_diff(parent, source, f"candidate {report.parent}" if report.parent is not None else "parent"),
+        diff=diff_between(parent, source, f"candidate {report.parent}" if report.parent is not None else "parent"),
         diff_against="its parent" if parent is not None else "nothing: a fresh start",
         tokens=proposed.cost.tokens,
         usd=proposed.cost.usd,
@@ -126,7 +126,8 @@ def _unpacked(text: str) -> str:
     return "\n".join(f"[{m.get('role', '')}]\n{m.get('content', '')}" for m in messages)
 
 
-def _text(log: RunLog, sha256: str | None) -> str | None:
+def text_of(log: RunLog, sha256: str | None) -> str | None:
+    """A text of the record by its hash, or None if there is none."""
     if sha256 is None:
         return None
     try:
@@ -135,7 +136,8 @@ def _text(log: RunLog, sha256: str | None) -> str | None:
         return None
 
 
-def _diff(before: str | None, after: str | None, name: str) -> str:
+def diff_between(before: str | None, after: str | None, name: str) -> str:
+    """The unified difference, empty if there are not two texts."""
     if before is None or after is None:
         return ""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, "this candidate", lineterm="")

@@ -116,3 +116,51 @@ def outcomes_of(candidates: Sequence[CandidateState]) -> list[Outcome]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def panel_summary(found: Honesty) -> str:
+    """What the panel amounts to, in a sentence or two; where there is nothing to judge by, that."""
+    if found.abstained == found.forecast and not found.skipped and not found.audited:
+        judged = f"; {found.compared} of them had a figure to compare" if found.compared else ""
+        return (
+            f"All {found.forecast} forecasts abstained{judged}: nothing was skipped, and nothing was decided by them."
+        )
+    told = f"{found.forecast} forecasts, {found.abstained} of them abstained; {found.skipped} candidates were skipped on one."
+    if not found.compared:
+        return f"{told} None of them was measured, so nothing can be said of their quality."
+    return f"{told} {found.compared} could be compared with a measurement."
+
+
+def panel_rows(found: Honesty) -> list[tuple[str, str]]:
+    """The panel as names and figures; rows without anything to judge by are left out."""
+
+    def share(value: float | None) -> str | None:
+        return None if value is None else f"{value:.0%}"
+
+    def figure(value: float | None) -> str | None:
+        return None if value is None else f"{value:.3f}"
+
+    saved = found.gpu_seconds_saved if found.skipped else None
+    rows = [
+        ("candidates with a forecast", str(found.forecast)),
+        ("of them abstained", str(found.abstained)),
+        ("of them skipped (never measured)", str(found.skipped)),
+        ("compared with a measurement", str(found.compared)),
+        ("likeliest speedup bin was right", share(found.exact_bin)),
+        ("right or the bin beside it", share(found.within_one_bin)),
+        ("measured speedup inside the forecast's 80 % interval", share(found.within_interval)),
+        ("Brier score of 'faster than the baseline'", figure(found.faster_brier)),
+        ("Brier score of 'correct'", figure(found.valid_brier)),
+        ("half-Brier score over the speedup bins", figure(found.brier)),
+        ("expected calibration error of the likeliest bin", figure(found.ece)),
+        (
+            "ruled out but measured as a check",
+            f"{found.audited}, of them {found.audited_wins} became best" if found.audited else None,
+        ),
+        ("false skips, by that check", share(found.false_skip_rate)),
+        ("log-speedup that a skip is expected to have cost", figure(found.regret)),
+        ("GPU seconds saved by skipping (estimate)", None if saved is None else f"{saved:.1f}"),
+    ]
+    if found.abstained == found.forecast and not found.skipped and not found.audited and not found.compared:
+        return []
+    return [(name, value) for name, value in rows if value is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilecast.agent.report import wording
 from tilecast.agent.report.build import CandidateReport, RunReport
-from tilecast.agent.report.honesty import Honesty
+from tilecast.agent.report.honesty import Honesty, panel_rows, panel_summary
 
 
 def markdown(report: RunReport) -> str:
@@ -113,30 +113,6 @@ def _languages(report: RunReport) -> str:
 
 
 def _honesty(found: Honesty) -> str:
-    def share(value: float | None) -> str:
-        return "not known" if value is None else f"{value:.0%}"
-
-    def figure(value: float | None) -> str:
-        return "not known" if value is None else f"{value:.3f}"
-
-    def seconds(value: float | None) -> str:
-        return "not known" if value is None else f"{value:.1f}"
-
-    rows = [
-        ("candidates with a forecast", str(found.forecast)),
-        ("of them abstained", str(found.abstained)),
-        ("of them skipped (never measured)", str(found.skipped)),
-        ("compared with a measurement", str(found.compared)),
-        ("likeliest speedup bin was right", share(found.exact_bin)),
-        ("right or the bin beside it", share(found.within_one_bin)),
-        ("measured speedup inside the forecast's 80 % interval", share(found.within_interval)),
-        ("Brier score of 'faster than the baseline'", figure(found.faster_brier)),
-        ("Brier score of 'correct'", figure(found.valid_brier)),
-        ("half-Brier score over the speedup bins", figure(found.brier)),
-        ("expected calibration error of the likeliest bin", figure(found.ece)),
-        ("ruled out but measured as a check", f"{found.audited}, of them {found.audited_wins} became best"),
-        ("false skips, by that check", share(found.false_skip_rate)),
-        ("log-speedup that a skip is expected to have cost", figure(found.regret)),
-        ("GPU seconds saved by skipping (estimate)", seconds(found.gpu_seconds_saved)),
-    ]
-    return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)
+    rows = panel_rows(found)
+    table = "\n\n| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows) if rows else ""
+    return panel_summary(found) + table

@@ -1,0 +1,1 @@
+"""Plots of a run as inline SVG: drawn here, coloured by the page's own style, nothing loaded."""
