@@ -1,6 +1,6 @@
 """Recorded measurements on disk: read, checked, and looked up by a candidate's canonical source.
 
-Layout: ``DIR/<problem>/{reference.py, candidates/*.py, kernel.py, measurements.jsonl, llm_forecasts.jsonl}``, ``corpus.toml``.
+Layout: ``DIR/<problem>/{reference.py, candidates/*.py, kernel*.py, measurements.jsonl, llm_forecasts.jsonl}``, ``corpus.toml``.
 """
 
 from __future__ import annotations
@@ -106,9 +106,8 @@ class RecordedProblem:
     @cached_property
     def sources(self) -> dict[str, Candidate]:
         """Candidate files by stem, with their own CONFIG."""
-        files = sorted((self.folder / "candidates").glob("*.py"))
-        kernel = self.folder / "kernel.py"
-        return {f.stem: load_candidate(f) for f in [*files, *([kernel] if kernel.is_file() else [])]}
+        files = [*sorted((self.folder / "candidates").glob("*.py")), *sorted(self.folder.glob("kernel*.py"))]
+        return {f.stem: load_candidate(f) for f in files}
 
     def variant(self, row: Row) -> Candidate:
         """The candidate of a row, with the row's CONFIG written in.
