@@ -13,6 +13,7 @@ from tilecast.agent.request import OptimizeRequest
 from tilecast.sandbox.base import Preflight
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
 from tilecast.sandbox.languages import language_named, language_of
+from tilecast.sandbox.local import LocalSandbox
 from tilecast.tools.forecast.base import Forecaster
 from tilecast.tools.forecast.factory import make_forecaster
 from tilecast.tools.model.settings import DEFAULT_OUTPUT_TOKENS
@@ -41,15 +42,23 @@ class Parts:
     """None where it asks the model and needs the run's journal."""
 
 
-def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
-    """Make device and proposer.
+def elsewhere() -> ChosenDevice:
+    """A GPU of another machine, for a plan alone: nothing can be run on it from here."""
+    return ChosenDevice(LocalSandbox("cuda", index=0), "device: planned for a CUDA GPU, which is not here", "cuda:0")
+
+
+def assemble(request: OptimizeRequest, known: Preflight | None, device: ChosenDevice | None = None) -> Parts:
+    """Make device and proposer; with ``device`` that one is taken, whatever the configuration names.
 
     Raises:
         UsageError: naming what cannot be used, and the remedy.
         EnvironmentFailure: if a device that is named is not there.
     """
     settings = request.settings
-    device = make_sandbox(settings.device, request.problem, known, settings.require_sandbox)
+    device = device or make_sandbox(settings.device, request.problem, known, settings.require_sandbox)
+    # Where kernels cannot be timed at all, that is what the user has to know first.
+    language = _language(request, device)
+    _check_can_be_timed(language, device)
     recorded = device.spec.removeprefix(REPLAY) if device.spec.startswith(REPLAY) else None
     sources = ProposerSources(
         problem=request.problem,
@@ -59,14 +68,12 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
         home=request.home,
         recorded=recorded,
     )
-    chosen = make_proposer(settings.model, sources)
+    chosen = _proposer(request, device, sources)
     if request.limits.usd is not None and chosen.settings is not None and chosen.settings.price_known() is None:
         raise UsageError(
             f"--max-usd {request.limits.usd:g}: the price of {chosen.settings.name} is unknown, so dollars cannot be "
             f'counted; set it in tilecast.toml under [models."{chosen.settings.name}".price], or use --max-tokens'
         )
-    language = _language(request, device)
-    _check_can_be_timed(language, device)
     asks = settings.forecaster in ASKING and chosen.model is not None
     forecaster = None if asks else make_forecaster(settings.forecaster)
     if settings.strategy == AGENT:
@@ -81,6 +88,18 @@ def assemble(request: OptimizeRequest, known: Preflight | None) -> Parts:
         in_flight=(of_model or settings.in_flight) if paid and settings.strategy != AGENT else 1,
         forecaster=forecaster,
     )
+
+
+def _proposer(request: OptimizeRequest, device: ChosenDevice, sources: ProposerSources) -> ChosenProposer:
+    """As :func:`make_proposer`; on a machine without a GPU a refusal says that too, since it decides what would help."""
+    try:
+        return make_proposer(request.settings.model, sources)
+    except UsageError as error:
+        if device.spec != "cpu" or request.start is not None:
+            raise
+        raise UsageError(
+            f"there is no GPU here, so that only {CPU_LANGUAGE} and plain {PLAIN} kernels can be timed; and {error}"
+        ) from None
 
 
 def _agent(chosen: ChosenProposer, forecaster: Forecaster | None, target: str | None) -> ChosenProposer:

@@ -5,6 +5,7 @@ Optional layers come in, one resolved :class:`Settings` comes out, with where ea
 
 from __future__ import annotations
 
+import difflib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -147,12 +148,34 @@ def _validate(values: Mapping[str, Any], where: str) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
+        # Where a value may be one of several kinds, each kind complains: the unknown key says most.
+        first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            known = ", ".join(k for k in (*Settings.model_fields, "budget.max_evals …") if k != "origin")
-            raise UsageError(f"{where}: unknown key {key!r}; known are {known}") from None
+            raise UsageError(f"{where}: {_unknown(first['loc'])}") from None
         raise UsageError(f"{where}: {key} = {first['input']!r}: {first['msg']}") from None
+
+
+TABLES: dict[str, type[Strict]] = {
+    "budget": BudgetSettings,
+    "kernel": KernelSettings,
+    "ci": CiSettings,
+    "chat": ChatSettings,
+}
+
+
+def _unknown(place: tuple[int | str, ...]) -> str:
+    """What is wrong with a key that nobody knows: the table it stands in, the keys of that table, and the nearest."""
+    tables = [part for part in place[:-1] if part in TABLES]
+    table = str(tables[-1]) if tables else ""
+    fields = (TABLES[table] if table else Settings).model_fields
+    known = [name for name in fields if name != "origin"]
+    key = str(place[-1])
+    name = f"[[{table}]]" if table == "kernel" else f"[{table}]"
+    close = difflib.get_close_matches(key, known, 1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    dotted = ".".join(str(part) for part in place)
+    return f"unknown key {dotted!r}{f' in {name}' if table else ''}; known are {', '.join(known)}{hint}"
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, Any]:

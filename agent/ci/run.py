@@ -258,6 +258,8 @@ def _amounts_to(
 
 
 def _expected(expected: Expectation, threshold: float) -> tuple[Verdict, str, str]:
+    if not expected.note.target:
+        return "undecided", "none", "there is no GPU here, and none is named to forecast for (--target)"
     if expected.refused:
         return "incorrect", "forecast", expected.refused
     unchanged = expected.unchanged(threshold)

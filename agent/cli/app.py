@@ -39,6 +39,17 @@ class LazyGroup(TyperGroup):
         """All commands in the order of :data:`COMMANDS`."""
         return list(COMMANDS)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As usual; an unknown command is answered with the nearest one."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            import difflib
+
+            close = difflib.get_close_matches(name, COMMANDS, 1)
+            there = f"Did you mean '{close[0]}'?" if close else f"There are {', '.join(COMMANDS)}."
+            ctx.fail(f"No such command '{name}'. {there}")
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The click command of one module."""
         if cmd_name not in COMMANDS:

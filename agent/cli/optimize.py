@@ -12,6 +12,7 @@ from tilecast.agent.cli.shared import DeviceOption, JsonOption, PureOption, Requ
 if TYPE_CHECKING:
     from tilecast.agent.budget import Plan
     from tilecast.agent.engine import Engine
+    from tilecast.agent.request import OptimizeRequest
     from tilecast.sandbox.schema import OptimizeResult
 
 FEWEST_CANDIDATES = 3
@@ -28,12 +29,23 @@ def optimize(
         str | None, typer.Option(help="builtin (no key needed), replay:DIR, or a model's name.", metavar="NAME")
     ] = None,
     device: DeviceOption = None,
-    strategy: Annotated[str | None, typer.Option(help="search, or agent: a model that works with tools.")] = None,
-    forecaster: Annotated[str | None, typer.Option(help="auto, learned, llm, roofline or none.")] = None,
+    strategy: Annotated[
+        str | None, typer.Option(help="search (default), or agent: a model with tools.", metavar="[search|agent]")
+    ] = None,
+    forecaster: Annotated[
+        str | None,
+        typer.Option(help="What predicts before measuring.", metavar="[auto|learned|llm|ensemble|roofline|none]"),
+    ] = None,
     target: Annotated[
         str | None, typer.Option(help="GPU to forecast for where there is none here.", metavar="GPU")
     ] = None,
-    language: Annotated[str | None, typer.Option(help="Language to write kernels in.")] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            help="Language to write kernels in (default: that of the kernel).",
+            metavar="[triton|cutile|cuda|cpp|torch]",
+        ),
+    ] = None,
     max_evals: Annotated[
         int | None, typer.Option(min=1, help="Candidates sent to the device.", rich_help_panel=BUDGET)
     ] = None,
@@ -121,10 +133,11 @@ def _optimize(
     request, notes = build_request(problem, kernel, run_dir, resume, flags, more)
     view, engine = None if faces.dry_run else make_view(faces.json), None
     try:
-        engine = Engine(request, [view] if view else [], resume)
-        lines = [*notes, engine.parts.device.line, engine.parts.proposer.line]
         if view is None:
-            return _dry_run(engine, lines, faces)
+            engine, missing = _planned(request, resume)
+            return _dry_run(engine, [*notes, *_chosen(engine)], faces, missing)
+        engine = Engine(request, [view], resume)
+        lines = [*notes, *_chosen(engine)]
         for line in lines:
             view(Said(line))
         if resume is None:
@@ -175,15 +188,34 @@ def _check_plan(plan: Plan, yes: bool) -> None:
     )
 
 
-def _dry_run(engine: Engine, lines: list[str], faces: _Faces) -> int:
+def _chosen(engine: Engine) -> list[str]:
+    """Which device and which proposer, as lines."""
+    return [engine.parts.device.line, engine.parts.proposer.line]
+
+
+def _planned(request: OptimizeRequest, resume: str | None) -> tuple[Engine, str]:
+    """An engine to plan with, and what this machine lacks to run it: then the plan is for a GPU elsewhere."""
+    from tilecast.agent.assembly import assemble, elsewhere
+    from tilecast.agent.engine import Engine
+    from tilecast.sandbox.errors import EnvironmentFailure
+
+    try:
+        return Engine(request, [], resume), ""
+    except EnvironmentFailure as error:
+        if resume is not None:
+            raise
+        return Engine(request, [], None, lambda asked, known: assemble(asked, known, elsewhere())), str(error)
+
+
+def _dry_run(engine: Engine, lines: list[str], faces: _Faces, missing: str) -> int:
     from tilecast.agent.cli.shared import print_json
     from tilecast.agent.report.plan import plan_document, plan_lines
 
     plan = engine.plan()
     if faces.json:
-        print_json(plan_document(plan, lines))
+        print_json({**plan_document(plan, lines), "missing": [missing] if missing else []})
     else:
-        for line in [*lines, *plan_lines(plan)]:
+        for line in [*lines, *plan_lines(plan), *([f"missing here: {missing}"] if missing else [])]:
             typer.echo(line)
     _check_plan(plan, faces.yes)
     return 0

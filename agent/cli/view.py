@@ -40,7 +40,7 @@ def baseline_line(found: BaselineTimes) -> str:
 def decision_line(candidate: CandidateState) -> str:
     """A judged candidate: what became of it, and why."""
     judged = candidate.judged
-    flag = "best" if judged and judged.best else ("kept" if judged and judged.keep else "drop")
+    flag = wording.lead(candidate.result) if judged and judged.best else ("kept" if judged and judged.keep else "drop")
     why = f" ({judged.why.splitlines()[0][:120]})" if judged and not judged.best else ""
     return f"[{flag}] {wording.title(candidate)} | {wording.outcome(candidate)}{why}"
 
@@ -134,9 +134,9 @@ class LiveView:
         if best is None or best.result is None:
             return self._text("best  nothing measured yet", "bold")
         against = f" against {self._baseline.fastest}" if self._baseline else ""
-        return self._text(
-            f"best  {wording.measured(best.result)}{against} · candidate {wording.title(best)}", "bold green"
-        )
+        word = wording.lead(best.result)
+        style = "bold green" if word == "best" else "bold yellow"
+        return self._text(f"{word}  {wording.measured(best.result)}{against} · candidate {wording.title(best)}", style)
 
     def _meters(self) -> RenderableType:
         from rich.progress_bar import ProgressBar
@@ -164,8 +164,9 @@ class LiveView:
         table.add_column(ratio=3, no_wrap=True, overflow="ellipsis")
         for candidate in self._last:
             judged = candidate.judged
+            faster = wording.lead(candidate.result) == "best"
             flag, style = (
-                ("best", "green")
+                ("best" if faster else "lead", "green" if faster else "yellow")
                 if judged and judged.best
                 else ("kept", "")
                 if judged and judged.keep

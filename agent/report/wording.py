@@ -37,6 +37,17 @@ def measured(result: Measurement) -> str:
     return f"{result.verdict} {interval(result.speedup)} {time}{mark(result.recorded)}"
 
 
+def lead(result: Measurement | None) -> str:
+    """The word for the fastest so far: plain ``best`` only if it is faster than the baseline."""
+    verdict = result.verdict if result is not None else None
+    than = {
+        "slower": ", slower than baseline",
+        "same": ", as fast as baseline",
+        "undecided": ", not told apart from baseline",
+    }
+    return f"best so far{than[verdict]}" if verdict in than else "best"
+
+
 def outcome(candidate: CandidateState) -> str:
     """What became of a candidate, in a few words."""
     if candidate.result is not None:

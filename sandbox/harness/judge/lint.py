@@ -24,6 +24,7 @@ from tilecast.sandbox.harness.judge.reference import fresh_seed
 from tilecast.sandbox.harness.judge.study import Study
 
 Progress = Callable[[str], None]
+_TOLD_EVERY = 4
 _DRAWS = 2
 """Sets of inputs a family: a mutation must be exposed by what any single verification is sure to use."""
 
@@ -78,14 +79,16 @@ class _Lint:
         if tally.caught is None:
             tally.add(compare_values(answer, outputs, where))
 
-    def case(self, case: WorkloadCase) -> None:
+    def case(self, case: WorkloadCase, progress: Progress) -> None:
         """All mutations on every family of one workload."""
         reference = self.builder.reference
         reference.select(case.name)
         self.builder.new_state(case)
         self.identities.append(set())
         seen: list[list[Tensor]] = []
-        for choice in case.families:
+        for number, choice in enumerate(case.families, 1):
+            if number % _TOLD_EVERY == 1:
+                progress(f"input family {number} of {len(case.families)}")
             for _ in range(_DRAWS):
                 inputs = self.builder.draw_family(case, choice)
                 seed = fresh_seed()
@@ -147,10 +150,10 @@ def lint_study(study: Study, progress: Progress) -> dict[str, Any]:
     studied.
     """
     lint = _Lint(study.builder)
-    for case in study.cases:
-        progress(f"mutations on {case.name}")
+    for number, case in enumerate(study.cases, 1):
+        place = f"workload {number} of {len(study.cases)}, {case.name}"
         if any(spec.elements for spec in case.specs):
-            lint.case(case)
+            lint.case(case, lambda part, place=place: progress(f"wrong answers on {place}: {part}"))  # type: ignore[misc]
     lint.settle()
     tallies = list(lint.tallies.values())
     weak = any(tally.would_pass for tally in tallies)

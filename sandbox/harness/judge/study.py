@@ -57,8 +57,9 @@ def study_problem(zygotes: Zygotes, problem: Message, device: torch.device, prog
         builder = CaseBuilder(reference)
         notes: list[str] = []
         cases = []
-        for name in workloads_to_check(reference, device, notes):
-            progress(f"studying workload {name}")
+        names = workloads_to_check(reference, device, notes)
+        for number, name in enumerate(names, 1):
+            progress(f"studying workload {number} of {len(names)}, {name}")
             cases.append(_build(builder, name, device, notes))
         check_sensitivity(builder, cases)
         rng = private_random()
