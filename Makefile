@@ -21,9 +21,11 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	PYTHONPATH=.types $(BIN)/lint-imports
 	$(BIN)/python docs/make_docs.py --check
+	$(BIN)/python benchmarks/render_results.py --check
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/make_docs.py
+	$(BIN)/python benchmarks/render_results.py
 
 $(VENV)/.installed: pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -25,7 +25,8 @@ STYLE = (
     ".bg{fill:var(--bg)}.tick,.small{fill:var(--muted)}.name,.title{font-weight:600}.grid{stroke:var(--grid)}"
     ".axis{stroke:var(--muted)}.aim{stroke:var(--fg);stroke-dasharray:5 4}.range{stroke:var(--grid);stroke-width:6}"
     ".best{fill:var(--best)}.plain{fill:var(--bg);stroke:var(--plain);stroke-width:2.5}.base{fill:var(--base)}"
-    ".with{fill:none;stroke:var(--best);stroke-width:2.5}.without{fill:none;stroke:var(--muted);stroke-width:2;stroke-dasharray:5 3}"
+    ".with{fill:none;stroke:var(--best);stroke-width:2.5}"
+    ".without{fill:none;stroke:var(--muted);stroke-width:2;stroke-dasharray:5 3}"
 )
 ROW, LEFT = 30.0, 190.0
 
