@@ -55,18 +55,17 @@ def assemble(request: OptimizeRequest, known: Preflight | None, device: ChosenDe
         EnvironmentFailure: if a device that is named is not there.
     """
     settings = request.settings
-    device = device or make_sandbox(settings.device, request.problem, known, settings.require_sandbox)
+    device = device or make_sandbox(settings.device, request.problem, known, settings.require_sandbox, settings.cluster)
     # Where kernels cannot be timed at all, that is what the user has to know first.
     language = _language(request, device)
     _check_can_be_timed(language, device)
-    recorded = device.spec.removeprefix(REPLAY) if device.spec.startswith(REPLAY) else None
     sources = ProposerSources(
         problem=request.problem,
         start=request.start,
         models=settings.models,
         base_url=settings.base_url,
         home=request.home,
-        recorded=recorded,
+        recorded=device.replayed,
     )
     chosen = _proposer(request, device, sources)
     if request.limits.usd is not None and chosen.settings is not None and chosen.settings.price_known() is None:
@@ -129,12 +128,12 @@ def _language(request: OptimizeRequest, device: ChosenDevice) -> str:
     own = language_of(request.start.source) if request.start is not None else PLAIN
     if own not in (PLAIN, "unknown"):
         return own
-    return CPU_LANGUAGE if device.spec == "cpu" else DEFAULT_LANGUAGE
+    return CPU_LANGUAGE if device.on_cpu else DEFAULT_LANGUAGE
 
 
 def _check_can_be_timed(language: str, device: ChosenDevice) -> None:
     """Said before anything is spent: on a CPU a GPU's kernels run in an interpreter, and such a time would mean nothing."""
-    if device.spec == "cpu" and language not in TIMED_ON_CPU:
+    if device.on_cpu and language not in TIMED_ON_CPU:
         raise EnvironmentFailure(
             f"there is no GPU here to time {language} kernels on (this machine's CPU can only check them: tilecast verify); "
             f"use a machine with a GPU, recorded measurements (--device replay:DIR), or --language {CPU_LANGUAGE}"
@@ -159,7 +158,7 @@ def check_same_run(log: RunLog, request: OptimizeRequest, parts: Parts) -> None:
         ("kernel to start from (sha256)", (header.start_sha256 or "none")[:12], _start(request)),
         ("seed", header.seed, request.seed),
     ]
-    if header.device.recorded:
+    if header.device.recorded and header.device_spec.startswith(REPLAY):
         pairs.append(("record", header.device_spec, parts.device.spec))
     different = [f"{name}: {then} then, {now} now" for name, then, now in pairs if then != now]
     if different:
@@ -169,7 +168,7 @@ def check_same_run(log: RunLog, request: OptimizeRequest, parts: Parts) -> None:
 def plan_of(request: OptimizeRequest, parts: Parts) -> Plan:
     """What the limits buy, from the sandbox's estimate of an evaluation and the assumed size of an answer."""
     estimate = parts.device.sandbox.estimate(request.problem)
-    recorded = parts.device.spec.startswith(REPLAY)
+    recorded = parts.device.replayed is not None
     eval_minutes = 0.0 if recorded else estimate.seconds_per_eval / 60
     paid = parts.proposer.proposer.costs_money
     cost = PerCandidate(

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tilecast.sandbox.cluster.options import ClusterOptions
 from tilecast.sandbox.errors import UsageError
 
 ENVIRONMENT = {"OPENAI_BASE_URL": "base_url", "TILECAST_MODEL": "model"}
@@ -106,8 +107,14 @@ class Settings(Strict):
     kernel: list[KernelSettings] = []
     ci: CiSettings = CiSettings()
     chat: ChatSettings = ChatSettings()
+    ray: ClusterOptions = ClusterOptions()
     origin: dict[str, str] = Field(default={}, exclude=True)
     """Where each value that is not a default came from."""
+
+    @property
+    def cluster(self) -> ClusterOptions:
+        """The table ``[ray]``, bound to the GPU model of ``target``."""
+        return self.ray.model_copy(update={"target": self.target or self.ray.target})
 
 
 def home(environ: Mapping[str, str] = os.environ) -> Path:

@@ -9,13 +9,16 @@ from pathlib import Path
 
 from tilecast.agent.machine import Gpu, gpus
 from tilecast.sandbox.base import Preflight, ProgressSink, Sandbox
+from tilecast.sandbox.cluster.options import CPU, ClusterOptions
+from tilecast.sandbox.cluster.options import GPU as CLUSTER_GPU
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.replay import PreflightProvider, ReplaySandbox
 
 REPLAY = "replay:"
-FORMS = "auto, cuda[:N], cpu, replay:DIR"
-NOT_YET = ("ray", "bundle")
+RAY = "ray"
+FORMS = "auto, cuda[:N], cpu, replay:DIR, ray[:ADDRESS]"
+NOT_YET = ("bundle",)
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,27 @@ class ChosenDevice:
     sandbox: Sandbox
     line: str
     spec: str
+    evaluators: str = ""
+    """``cpu`` or ``replay:DIR`` where the spec does not say so: what the evaluators of a cluster are."""
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether times are taken on CPUs."""
+        return CPU in (self.spec, self.evaluators)
+
+    @property
+    def replayed(self) -> str | None:
+        """The folder that recorded measurements come from, where they do."""
+        named = next((text for text in (self.spec, self.evaluators) if text.startswith(REPLAY)), None)
+        return None if named is None else named.removeprefix(REPLAY)
 
 
 def make_sandbox(
-    spec: str, problem: Problem, known: Preflight | None = None, require_sandbox: bool = False
+    spec: str,
+    problem: Problem,
+    known: Preflight | None = None,
+    require_sandbox: bool = False,
+    cluster: ClusterOptions | None = None,
 ) -> ChosenDevice:
     """The sandbox that ``--device`` names.
 
@@ -37,6 +57,7 @@ def make_sandbox(
         problem: whose recorded measurements ``auto`` may use.
         known: the preflight of an earlier session of the run, so that it is not made again.
         require_sandbox: refuse to run candidates without full isolation.
+        cluster: how evaluators of a Ray cluster are placed.
 
     Raises:
         UsageError: for a form that is not known or not there yet, or a folder without a record.
@@ -46,11 +67,13 @@ def make_sandbox(
         return _auto(problem, known, require_sandbox)
     if spec.startswith(REPLAY):
         return _replay(spec, f"device: measurements recorded in {spec.removeprefix(REPLAY)}", problem, known)
-    if spec == "cpu":
+    if spec == CPU:
         return ChosenDevice(_local("cpu", None, require_sandbox), "device: this machine's CPU", "cpu")
     head, _, rest = spec.partition(":")
     if head == "cuda":
         return _cuda(spec, rest, require_sandbox)
+    if head == RAY:
+        return _ray(spec, problem, known, require_sandbox, cluster or ClusterOptions())
     if head in NOT_YET:
         raise UsageError(f"--device {spec}: {head} is not part of this version yet; there are {FORMS}")
     raise UsageError(f"--device {spec!r} is not known; there are {FORMS}")
@@ -115,6 +138,25 @@ def _replay(spec: str, line: str, problem: Problem, known: Preflight | None) -> 
     spec = f"{REPLAY}{Path(folder).resolve()}"
     device = sandbox.device
     return ChosenDevice(sandbox, f"{line} ({device.name}; every time shown is recorded, not measured here)", spec)
+
+
+def _ray(
+    spec: str, problem: Problem, known: Preflight | None, require_sandbox: bool, options: ClusterOptions
+) -> ChosenDevice:
+    from tilecast.sandbox.cluster.sandbox import RaySandbox
+
+    recorded, folder = None, options.replay_folder
+    if folder is not None:
+        if not Path(folder).is_dir():
+            raise UsageError(f"[ray] evaluators = {options.evaluators!r}: {folder!r} is not a folder")
+        recorded = ReplaySandbox(folder, _preflight_on_cpu(known))
+        recorded.record_of(problem)
+        options = options.model_copy(update={"evaluators": f"{REPLAY}{Path(folder).resolve()}"})
+    sandbox = RaySandbox(spec, options, require_sandbox=require_sandbox, recorded=recorded)
+    where = f"the Ray cluster at {spec.partition(':')[2]}" if ":" in spec else "Ray, a cluster on this machine"
+    what = {CLUSTER_GPU: "one evaluator a GPU", CPU: "evaluators on CPUs"}.get(options.evaluators)
+    line = f"device: {where}; {what or f'measurements recorded in {options.replay_folder}, replayed there'}"
+    return ChosenDevice(sandbox, line, spec, "" if options.evaluators == CLUSTER_GPU else options.evaluators)
 
 
 def _preflight_on_cpu(known: Preflight | None) -> PreflightProvider:

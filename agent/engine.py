@@ -16,6 +16,7 @@ from typing import Any
 
 from tilecast.agent.assembly import Parts, assemble, check_same_run, plan_of
 from tilecast.agent.budget import Ledger, Plan
+from tilecast.agent.flights import Flights
 from tilecast.agent.knowledge import Knowledge, Told
 from tilecast.agent.policy import BARREN_LIMIT_FREE, BARREN_LIMIT_PAID, Rules
 from tilecast.agent.pool import ProposalPool
@@ -206,12 +207,13 @@ class Engine:
         journal, device = RunJournal(log, ledger), parts.device.sandbox.device
         told = Told(parts.language, request.settings.target, request.options.workload)
         paid = proposer.costs_money
+        pool = ProposalPool(parts.in_flight, inline=not paid)
         return Services(
             log=log,
             ledger=ledger,
             journal=journal,
             knowledge=Knowledge(log, request.problem, device, told),
-            pool=ProposalPool(parts.in_flight, inline=not paid),
+            pool=pool,
             problem=request.problem,
             sandbox=parts.device.sandbox,
             proposer=proposer,
@@ -228,6 +230,7 @@ class Engine:
             device_turn=lambda: device_turn(device, self._say_step),
             evidence=self._evidence(device),
             interrupt_model=None if model is None else model.interrupt,
+            flights=Flights(parts.device.sandbox, pool.wake),
         )
 
     def _evidence(self, device: DeviceFacts) -> EvidenceProvider | None:

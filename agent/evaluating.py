@@ -63,7 +63,7 @@ def on_device(
     """
     step = attempt(services, candidate, used_s, work)
     if step.answer is None:
-        _lose(services, candidate, used_s + step.seconds, f"the budget ended its evaluation ({step.ended_by})")
+        lose(services, candidate, used_s + step.seconds, f"the budget ended its evaluation ({step.ended_by})")
     return step.answer
 
 
@@ -97,6 +97,12 @@ def finish(services: Services, candidate: CandidateState, result: Measurement, s
     charged = seconds if counted else 0.0
     services.log.append(EvaluationDone(index=candidate.index, result=result, counted=counted, charged_gpu_s=charged))
     services.ledger.settle(_key(candidate), Amount(evals=int(counted), gpu_seconds=charged))
+
+
+def lose(services: Services, candidate: CandidateState, charged_s: float, why: str) -> None:
+    """Record and charge an evaluation that ended without a result."""
+    services.log.append(EvaluationLost(index=candidate.index, charged_gpu_s=charged_s, why=why, again=False))
+    services.ledger.settle(_key(candidate), Amount(evals=1, gpu_seconds=charged_s))
 
 
 def total_seconds(verification: Verification | None, result: Measurement) -> float:
@@ -139,11 +145,6 @@ def _watched(services: Services, allowed_s: float, work: Callable[[EvaluationOpt
 def _left_s(services: Services, candidate: CandidateState) -> float:
     """Device seconds that this evaluation may take: what is free, and what was set aside for it."""
     return services.ledger.left("gpu_seconds") + (candidate.in_flight_gpu_s or 0.0)
-
-
-def _lose(services: Services, candidate: CandidateState, charged_s: float, why: str) -> None:
-    services.log.append(EvaluationLost(index=candidate.index, charged_gpu_s=charged_s, why=why, again=False))
-    services.ledger.settle(_key(candidate), Amount(evals=1, gpu_seconds=charged_s))
 
 
 def _key(candidate: CandidateState) -> str:

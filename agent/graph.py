@@ -1,6 +1,7 @@
 """The loop as a LangGraph graph: START -> propose -> forecast -> [skip | verify -> benchmark] -> decide -> {propose, END}.
 
-Nodes and edges only. The checkpoint holds ids and the phase; a run is taken up from the record, with or without it.
+Where the sandbox evaluates several candidates at once, verify only begins an evaluation, and propose -> land takes one up that
+is done. Nodes and edges only. The checkpoint holds ids and the phase; a run is taken up from the record, with or without it.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ def after_enter(state: LoopState) -> Literal["propose", "forecast", "verify", "d
     return state["phase"]  # type: ignore[return-value]
 
 
-def after_propose(state: LoopState) -> Literal["forecast", "__end__"]:
-    """A proposal came, or the run is over."""
-    return "forecast" if state["phase"] == "forecast" else "__end__"
+def after_propose(state: LoopState) -> Literal["forecast", "land", "verify", "decide", "__end__"]:
+    """A proposal came, an evaluation beside the loop is done, a candidate of an earlier session waits, or the run is over."""
+    return "__end__" if state["phase"] == "stopped" else state["phase"]  # type: ignore[return-value]
 
 
 def after_forecast(state: LoopState) -> Literal["verify", "decide"]:
@@ -62,24 +63,23 @@ def after_forecast(state: LoopState) -> Literal["verify", "decide"]:
     return "verify" if state["phase"] == "verify" else "decide"
 
 
-def after_verify(state: LoopState) -> Literal["benchmark", "decide", "__end__"]:
-    """Right, rejected, or not begun because it does not fit in the budget."""
-    if state["phase"] == "benchmark":
-        return "benchmark"
-    return "decide" if state["phase"] == "decide" else "__end__"
+def after_verify(state: LoopState) -> Literal["benchmark", "decide", "propose", "__end__"]:
+    """Right, rejected, begun beside the loop, or not begun because it does not fit in the budget."""
+    return "__end__" if state["phase"] == "stopped" else state["phase"]  # type: ignore[return-value]
 
 
 def build() -> StateGraph[LoopState, Services, LoopState, LoopState]:
     """The graph, not compiled."""
     graph = StateGraph(LoopState, context_schema=Services)
-    for name in ("enter", "propose", "forecast", "verify", "benchmark", "decide"):
+    for name in ("enter", "propose", "forecast", "verify", "benchmark", "land", "decide"):
         graph.add_node(name, _with_services(getattr(nodes, name)))
     graph.add_edge(START, "enter")
     graph.add_conditional_edges("enter", after_enter, ["propose", "forecast", "verify", "decide"])
-    graph.add_conditional_edges("propose", after_propose, ["forecast", END])
+    graph.add_conditional_edges("propose", after_propose, ["forecast", "land", "verify", "decide", END])
     graph.add_conditional_edges("forecast", after_forecast, ["verify", "decide"])
-    graph.add_conditional_edges("verify", after_verify, ["benchmark", "decide", END])
+    graph.add_conditional_edges("verify", after_verify, ["benchmark", "decide", "propose", END])
     graph.add_edge("benchmark", "decide")
+    graph.add_edge("land", "decide")
     graph.add_edge("decide", "propose")
     return graph
 

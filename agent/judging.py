@@ -53,7 +53,7 @@ def options_of(settings: Settings, baseline: str | None = None, **more: Any) -> 
 @contextmanager
 def opened(settings: Settings, problem: Problem, say: ProgressSink) -> Iterator[Sandbox]:
     """The sandbox of the configured device; closed, with every process of its own, whatever happens."""
-    chosen = make_sandbox(settings.device, problem, require_sandbox=settings.require_sandbox)
+    chosen = make_sandbox(settings.device, problem, require_sandbox=settings.require_sandbox, cluster=settings.cluster)
     say(chosen.line)
     try:
         yield chosen.sandbox

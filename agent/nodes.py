@@ -3,17 +3,19 @@ and says where to go on."""
 
 from __future__ import annotations
 
-from tilecast.agent.budget import MeterName
 from tilecast.agent.evaluating import begin, benchmark_verifies, finish, next_cost, on_device, sink, total_seconds
 from tilecast.agent.finalists import confirm
+from tilecast.agent.flying import hand_on, rejected, take_off
+from tilecast.agent.flying import land as take_down
 from tilecast.agent.policy import Stop, choose, is_finalist, judge, machine_failure, resume_at, screen, stop_of
+from tilecast.agent.pool import Outcome
 from tilecast.agent.progress import Finished, Step
 from tilecast.agent.proposing import START_ORIGIN, received, top_up
 from tilecast.agent.record.events import Forecasted, Stopped, Verified
 from tilecast.agent.record.fold import CandidateState
 from tilecast.agent.state import LoopState, Services
 from tilecast.sandbox.errors import EnvironmentFailure, ProblemError
-from tilecast.sandbox.schema import EvaluationStatus, Forecast, Measurement
+from tilecast.sandbox.schema import EvaluationStatus, Forecast
 from tilecast.sandbox.source import Candidate
 from tilecast.tools.forecast.selection import BudgetLeft
 from tilecast.tools.model.base import BudgetRefused
@@ -29,26 +31,41 @@ def enter(state: LoopState, services: Services) -> LoopState:
 
 
 def propose(state: LoopState, services: Services) -> LoopState:
-    """Keep the pool full and take the next answer; or stop."""
-    refused: MeterName | None = None
+    """Keep the pool full and take the next answer; where evaluations are in the air, take the next that is done; or stop."""
+    flights = services.flights
     while True:
-        stop = _stop(services, refused)
-        if stop is None:
+        hand_on(services)
+        if flights.landed is not None:
+            return {**state, "phase": "land", "index": flights.landed}
+        stop = _stop(services)
+        if stop is None and flights.room:
+            phase, index = resume_at(services.log.state, flights.flying)
+            if index is not None:
+                return {**state, "phase": phase, "index": index}
             top_up(services)
-            if not services.pool.waiting and not services.deferred:
+            if not (services.pool.waiting or services.deferred or flights.flying):
                 stop = Stop("exhausted", "there is nothing more to propose")
-        if stop is not None:
+        if stop is not None and not flights.flying:
             return _stopped(state, services, stop)
-        services.tell_spent()
-        if services.pool.in_flight:
-            services.tell(Step(_waiting(services.pool.in_flight)))
-        timed = services.ledger.limits.minutes is not None
-        outcome = services.pool.take(CLOCK_TICK_S if timed else None)
+        outcome = _await(services, stop)
         if outcome is None:
             continue
-        refused = received(services, outcome)
+        services.refused = received(services, outcome)
         if services.log.state.candidates[outcome.index].proposed is not None:
             return {**state, "phase": "forecast", "index": outcome.index}
+
+
+def _await(services: Services, stop: Stop | None) -> Outcome | None:
+    """The next proposal; None if there is something else to look at first. Nothing is taken that nobody could evaluate."""
+    flights, pool = services.flights, services.pool
+    services.tell_spent()
+    if flights.flying and (stop is not None or not flights.room or not pool.waiting):
+        flights.wait(CLOCK_TICK_S)
+        return None
+    if pool.in_flight:
+        services.tell(Step(_waiting(pool.in_flight)))
+    ticking = services.ledger.limits.minutes is not None or flights.sandbox is not None
+    return pool.take(CLOCK_TICK_S if ticking else None)
 
 
 def forecast(state: LoopState, services: Services) -> LoopState:
@@ -69,12 +86,18 @@ def verify(state: LoopState, services: Services) -> LoopState:
     """Send the candidate to the device; go on to the benchmark only if it is right.
 
     Where the benchmark itself begins with the whole verification, it is the gate, and this step only sets the budget aside.
+    Where the sandbox has several places, the whole evaluation begins beside the loop, which goes on with the next proposal.
     """
     candidate = _current(state, services)
     text = _text(services, candidate)
     try:
+        if services.flights.sandbox is not None:
+            take_off(services, candidate, text)
+            return {**state, "phase": "propose", "index": None}
         begin(services, candidate)
     except BudgetRefused as error:
+        if services.flights.flying:
+            return {**state, "phase": "propose", "index": None}
         return _stopped(state, services, Stop(error.meter, str(error)))  # type: ignore[arg-type]
     if benchmark_verifies(services.sandbox):
         return {**state, "phase": "benchmark"}
@@ -90,9 +113,7 @@ def verify(state: LoopState, services: Services) -> LoopState:
     if verification.status is EvaluationStatus.PASSED:
         services.log.append(Verified(index=candidate.index, verification=verification))
         return {**state, "phase": "benchmark"}
-    result = Measurement(**verification.model_dump(exclude={"schema_version"}))
-    result = result.model_copy(update={"recorded": services.sandbox.device.recorded})
-    finish(services, candidate, result, verification.seconds)
+    finish(services, candidate, rejected(services, verification), verification.seconds)
     return {**state, "phase": "decide"}
 
 
@@ -113,6 +134,13 @@ def benchmark(state: LoopState, services: Services) -> LoopState:
         if services.rules.confirm and benchmark_verifies(services.sandbox) and is_finalist(services.log.state, result):
             result, seconds = confirm(services, candidate, result, seconds)
         finish(services, candidate, result, seconds)
+    return {**state, "phase": "decide"}
+
+
+def land(state: LoopState, services: Services) -> LoopState:
+    """Record an evaluation that was done beside the loop."""
+    assert state["index"] is not None
+    take_down(services, state["index"])
     return {**state, "phase": "decide"}
 
 
@@ -143,11 +171,11 @@ def _stopped(state: LoopState, services: Services, stop: Stop) -> LoopState:
     return {**state, "phase": "stopped", "index": None}
 
 
-def _stop(services: Services, refused: MeterName | None) -> Stop | None:
+def _stop(services: Services) -> Stop | None:
     stop = stop_of(services.log.state, services.rules, services.interrupted.is_set())
     if stop is not None:
         return stop
-    meter = services.ledger.blocked_by(*next_cost(services)) or refused
+    meter = services.ledger.blocked_by(*next_cost(services)) or services.refused
     if meter is None:
         return None
     left, limit = services.ledger.left(meter), services.ledger.limits.of(meter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilecast.agent.record.events import Action, Chosen, Judged
@@ -75,9 +76,9 @@ def expected_seconds(estimate_s: float, evaluated: int, evaluated_s: float) -> f
     return (estimate_s + evaluated_s) / (1 + evaluated)
 
 
-def resume_at(state: RunState) -> tuple[Phase, int | None]:
-    """Where a run goes on: at the candidate that is not finished, else with the next proposal."""
-    pending = state.unfinished
+def resume_at(state: RunState, evaluated_now: Collection[int] = ()) -> tuple[Phase, int | None]:
+    """Where a run goes on: at the first candidate that is not finished nor being evaluated, else with the next proposal."""
+    pending = state.unfinished_but(evaluated_now)
     if pending is None:
         return "propose", None
     if pending.result is not None or (pending.lost is not None and not pending.lost.again):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilecast.agent.record.fold import CandidateState
-from tilecast.sandbox.base import BaselineTimes, DeviceFacts
+from tilecast.sandbox.base import BaselineTimes, DeviceFacts, WorkerState
 from tilecast.sandbox.schema import LedgerDocument, StoppedBy
 
 
@@ -62,6 +62,14 @@ class Spent:
 
 
 @dataclass(frozen=True)
+class Fleet:
+    """The evaluators, where there are several, after a change; and the page that shows more of them."""
+
+    workers: tuple[WorkerState, ...]
+    dashboard: str = ""
+
+
+@dataclass(frozen=True)
 class Ended:
     """The run stopped."""
 
@@ -69,5 +77,5 @@ class Ended:
     why: str
 
 
-Progress = Said | Began | BaselineKnown | Step | Finished | Spent | Ended
+Progress = Said | Began | BaselineKnown | Step | Finished | Spent | Fleet | Ended
 Listener = Callable[[Progress], None]

@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from tilecast.agent.budget import Ledger
+from tilecast.agent.budget import Ledger, MeterName
+from tilecast.agent.flights import Flights
 from tilecast.agent.knowledge import Knowledge
 from tilecast.agent.policy import Rules
 from tilecast.agent.pool import ProposalPool
-from tilecast.agent.progress import Listener, Progress, Said, Spent
+from tilecast.agent.progress import Fleet, Listener, Progress, Said, Spent
 from tilecast.agent.record.journal import RunJournal
 from tilecast.agent.record.store import RunLog
 from tilecast.sandbox.base import EvaluationOptions, Sandbox
@@ -53,6 +54,11 @@ class Services:
     interrupt_model: Callable[[], None] | None = None
     deferred: list[int] = field(default_factory=list)
     """Proposals whose question did not fit in the budget while others were in flight."""
+    refused: MeterName | None = None
+    """The meter that the last question of all did not fit in."""
+    flights: Flights = field(default_factory=Flights)
+    """Evaluations beside the loop, where the sandbox has several places."""
+    last_fleet: Fleet | None = None
 
     def tell(self, progress: Progress) -> None:
         """Inform every listener."""

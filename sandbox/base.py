@@ -1,12 +1,14 @@
 """The sandbox protocol: what the loop may ask of whatever evaluates candidates, wherever that is.
 
-Three implementations here (CUDA and CPU through the local harness, recorded measurements); the loop does not know which.
+Implementations: CUDA and CPU through the local harness, recorded measurements, many evaluators of a Ray cluster. The loop
+does not know which it talks to; of some it learns that they can work on several evaluations at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from tilecast.sandbox.problem import Problem, ProblemFacts
 from tilecast.sandbox.schema import Document, EvaluationStatus, Measurement, Verification
@@ -116,4 +118,61 @@ class Sandbox(Protocol):
 
     def close(self) -> None:
         """Kill every process that belongs to the sandbox."""
+        ...
+
+
+class WorkerState(Document):
+    """One evaluator among several, as a user would name it."""
+
+    name: str
+    device: str
+    state: Literal["starting", "idle", "busy", "lost"]
+    role: Literal["times", "verifies"] = "times"
+    """A GPU of another model than the run is bound to only verifies."""
+    done: int = 0
+    item: str = ""
+
+
+class Incident(Document):
+    """An evaluator was lost or came, told once, with the last lines of its log."""
+
+    text: str
+    worker: str = ""
+    candidate: str = ""
+    log: list[str] = []
+    warning: bool = True
+
+
+class Slot(Sandbox, Protocol):
+    """One of several places of a sandbox: for one caller at a time, and its :meth:`interrupt` ends that caller's work only."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Wait for an evaluator, and hold it: the wait is no device time."""
+        ...
+
+
+@runtime_checkable
+class ParallelSandbox(Protocol):
+    """What a sandbox offers besides, if it can work on several evaluations at once."""
+
+    @property
+    def slots(self) -> int:
+        """Evaluations that it can work on now; grows and shrinks with the evaluators there are, and is at least 1."""
+        ...
+
+    @property
+    def dashboard(self) -> str:
+        """Address of a page that shows the evaluators; empty if there is none."""
+        ...
+
+    def slot(self) -> Slot:
+        """A place for one evaluation."""
+        ...
+
+    def workers(self) -> list[WorkerState]:
+        """The evaluators there are."""
+        ...
+
+    def incidents(self) -> list[Incident]:
+        """What happened to evaluators since the last call."""
         ...

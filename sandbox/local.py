@@ -65,6 +65,11 @@ class LocalSandbox:
         """The isolation in force for candidates, for instance ``namespaces+landlock+seccomp``."""
         return str(self._greeting()["sandbox"]["level"])
 
+    @property
+    def log(self) -> list[str]:
+        """The last lines of the judge's output, for a report of what went wrong."""
+        return self._judge.last_lines
+
     def _greeting(self) -> dict[str, Any]:
         if self._hello is None:
             self._hello = self._judge.request("hello", {}, lambda _: None)

@@ -137,6 +137,11 @@ class JudgeProcess:
         for line in process.stdout:
             self._log.append(line.decode("utf-8", "replace").rstrip()[:500])
 
+    @property
+    def last_lines(self) -> list[str]:
+        """The last lines of the judge's output."""
+        return [line for line in list(self._log) if line]
+
     def _last_words(self) -> str:
         lines = [line for line in self._log if line][-8:]
         return "; its last output:\n" + "\n".join(lines) if lines else ""

@@ -81,7 +81,9 @@ class Places:
             return None
         key = problem.sha256 if self._spec.startswith(REPLAY) else ""
         if key not in self._open:
-            chosen = make_sandbox(self._spec, problem, require_sandbox=self._settings.require_sandbox)
+            chosen = make_sandbox(
+                self._spec, problem, require_sandbox=self._settings.require_sandbox, cluster=self._settings.cluster
+            )
             facts = chosen.sandbox.device
             versions = {"driver": facts.driver, **facts.versions} if facts.driver else dict(facts.versions)
             shown = {name[:40]: value[:80] for name, value in versions.items()}

@@ -111,7 +111,8 @@ def _workloads(request: OptimizeRequest) -> tuple[list[str], str]:
     from tilecast.agent.devices import make_sandbox
     from tilecast.agent.tuning import timed_workloads
 
-    sandbox = make_sandbox(request.settings.device, request.problem, None, request.settings.require_sandbox).sandbox
+    asked = request.settings
+    sandbox = make_sandbox(asked.device, request.problem, None, asked.require_sandbox, asked.cluster).sandbox
     try:
         if sandbox.device.recorded:
             return [FULL], "the record holds times of `full` alone: the table has one line"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from tilecast.agent.budget import Amount
@@ -130,8 +130,13 @@ class RunState:
 
     @property
     def unfinished(self) -> CandidateState | None:
-        """The candidate that has come and is not judged yet (one at a time)."""
-        return self.candidates[min(self.arrived)] if self.arrived else None
+        """The first candidate that has come and is not judged yet."""
+        return self.unfinished_but(())
+
+    def unfinished_but(self, others: Collection[int]) -> CandidateState | None:
+        """The first one that has come, is not judged yet, and is none of ``others`` (those that are being evaluated)."""
+        waiting = self.arrived.difference(others)
+        return self.candidates[min(waiting)] if waiting else None
 
     def best_state(self) -> CandidateState | None:
         """The fastest verified and measured candidate."""

@@ -86,7 +86,9 @@ class Workbench:
             TilecastError: if it cannot be used.
         """
         if self.files.problem is not None:
-            chosen = make_sandbox(spec, self.files.problem, require_sandbox=self.settings.require_sandbox)
+            chosen = make_sandbox(
+                spec, self.files.problem, require_sandbox=self.settings.require_sandbox, cluster=self.settings.cluster
+            )
             self.close_device()
             self._device = chosen
         self.settings = self.settings.model_copy(update={"device": spec})
@@ -96,7 +98,10 @@ class Workbench:
         """The device, opened if need be."""
         if self._device is None:
             self._device = make_sandbox(
-                self.settings.device, self.problem, require_sandbox=self.settings.require_sandbox
+                self.settings.device,
+                self.problem,
+                require_sandbox=self.settings.require_sandbox,
+                cluster=self.settings.cluster,
             )
             self.hooks.note(self._device.line)
         return self._device
