@@ -153,7 +153,8 @@ def _ray(
         recorded.record_of(problem)
         options = options.model_copy(update={"evaluators": f"{REPLAY}{Path(folder).resolve()}"})
     sandbox = RaySandbox(spec, options, require_sandbox=require_sandbox, recorded=recorded)
-    where = f"the Ray cluster at {spec.partition(':')[2]}" if ":" in spec else "Ray, a cluster on this machine"
+    address = spec.partition(":")[2]
+    where = "a Ray cluster on this machine" if address in ("", "local") else f"the Ray cluster at {address}"
     what = {CLUSTER_GPU: "one evaluator a GPU", CPU: "evaluators on CPUs"}.get(options.evaluators)
     line = f"device: {where}; {what or f'measurements recorded in {options.replay_folder}, replayed there'}"
     return ChosenDevice(sandbox, line, spec, "" if options.evaluators == CLUSTER_GPU else options.evaluators)
