@@ -81,6 +81,8 @@ def nodes(count: int, cpus: int) -> Iterator[Any]:
         for _ in range(count):
             cluster.add_node(num_cpus=cpus, wait=False)
         cluster.wait_for_nodes()
+        # Nodes are added from other threads later, where Python sets no signal handlers.
+        ray._private.utils.set_sigterm_handler = lambda handler: None
         yield cluster
     finally:
         with suppress(Exception):

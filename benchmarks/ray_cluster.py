@@ -118,7 +118,7 @@ class Faults:
         """Called for every progress event of the run."""
         from tilecast.agent.progress import Finished, Said
 
-        if isinstance(event, Said) and event.warning and "lost" in event.text:
+        if isinstance(event, Said) and "worker" in event.text:
             self.told.append(f"{self._now()} told: {event.text}")
         if not isinstance(event, Finished):
             return

@@ -54,8 +54,10 @@ def test_a_killed_evaluator_costs_no_candidate_and_none_counts_twice() -> None:
     plain = Engine(make_request(), make=making(Scripted(POINTS[:24]))).run()
     assert result.best is not None and plain.best is not None
     assert (result.best.source_sha256, result.best.speedup) == (plain.best.source_sha256, plain.best.speedup)
-    texts = [stored.event.text for stored in log.events(kind="noted")]  # type: ignore[union-attr]
-    assert len(texts) == 1 and "was lost" in texts[0] and "its process ended" in texts[0]
+    notes = [stored.event for stored in log.events(kind="noted")]
+    assert "was lost while evaluating" in notes[0].text and "its process ended" in notes[0].text  # type: ignore[union-attr]
+    printed = [line for note in notes for line in note.figures["log"]]  # type: ignore[union-attr]
+    assert any("benchmark" in line or "verify" in line for line in printed), "its log was fetched from its node"
     made_at = {c.result.details["worker"]["name"] for c in log.state.candidates.values() if c.result}
     assert len(made_at) >= 2
     assert max(len(fleet.workers) for fleet in seen) == 2

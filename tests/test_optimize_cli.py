@@ -163,7 +163,7 @@ def test_dollars_are_refused_where_the_price_is_unknown(cli: Cli, monkeypatch: p
     [
         (["optimize"], 2, "name a PROBLEM"),
         (["optimize", "nowhere.py"], 2, "nowhere.py: no such file"),
-        ([*PLAIN, "--device", "ray:head"], 2, "ray is not part of this version yet"),
+        ([*PLAIN, "--device", "ray:head"], 2, "'head' is no address of a Ray cluster"),
         ([*PLAIN, "--device", "bundle:x"], 2, "bundle is not part of this version yet"),
         ([*PLAIN, "--device", "tpu"], 2, "--device 'tpu' is not known"),
         ([*PLAIN, "--device", "cpu", "--language", "triton"], 3, "no GPU here to time triton kernels"),

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "study": ("tilecast.agent.cli.study", "study"),
     "forecaster": ("tilecast.agent.cli.forecaster", "app"),
     "ci": ("tilecast.agent.cli.ci", "ci"),
+    "cluster": ("tilecast.agent.cli.cluster", "cluster"),
     "doctor": ("tilecast.agent.cli.doctor", "doctor"),
 }
 """Command -> module and the function (or sub-application) in it. A module at its top imports typer and the standard library."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import Counter, deque
 from typing import IO, TYPE_CHECKING
 
-from tilecast.agent.progress import BaselineKnown, Began, Ended, Finished, Progress, Said, Spent, Step
+from tilecast.agent.progress import BaselineKnown, Began, Ended, Finished, Fleet, Progress, Said, Spent, Step
 from tilecast.agent.record.fold import CandidateState
 from tilecast.agent.report import wording
-from tilecast.sandbox.base import BaselineTimes
+from tilecast.sandbox.base import BaselineTimes, WorkerState
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 LAST_DECISIONS = 8
 BAR_WIDTH = 24
+SHOWN_WORKERS = 8
 WAITING = "waiting for"
 
 
@@ -45,12 +46,28 @@ def decision_line(candidate: CandidateState) -> str:
     return f"[{flag}] {wording.title(candidate)} | {wording.outcome(candidate)}{why}"
 
 
+def fleet_line(event: Fleet) -> str:
+    """How many evaluators there are, what they do, and where to see more."""
+    count = Counter(worker.state for worker in event.workers)
+    states = ", ".join(f"{count[state]} {state}" for state in ("busy", "idle", "starting") if count[state])
+    where = f" · {event.dashboard}" if event.dashboard else ""
+    return f"evaluators  {states or 'none'}{where}"
+
+
+def worker_line(worker: WorkerState) -> str:
+    """One evaluator."""
+    only = ", only verifies" if worker.role == "verifies" else ""
+    doing = f" {worker.item}" if worker.item else ""
+    return f"{worker.name}: {worker.device or 'device not known yet'}{only}, {worker.done} done, {worker.state}{doing}"
+
+
 class PlainView:
     """One line an event, for logs and pipes."""
 
     def __init__(self, stream: IO[str] | None = None) -> None:
         self._stream = stream or sys.stderr
         self._said: set[str] = set()
+        self._fleet: set[str] = set()
 
     def __call__(self, event: Progress) -> None:
         """Show one event."""
@@ -67,6 +84,14 @@ class PlainView:
         self._said.add(event.text)
         return [f"... {event.text}"]
 
+    def _newcomers(self, event: Fleet) -> list[str]:
+        """Evaluators that are there for the first time; those that go are told as warnings."""
+        new = [w for w in event.workers if w.state != "starting" and w.name not in self._fleet]
+        first = not self._fleet and bool(new) and bool(event.dashboard)
+        self._fleet.update(worker.name for worker in new)
+        told = [f"{worker.name}: {worker.device}{', only verifies' * (worker.role == 'verifies')}" for worker in new]
+        return [*([f"dashboard {event.dashboard}"] if first else []), *told]
+
     def _lines(self, event: Progress) -> list[str]:
         if isinstance(event, Said):
             return [f"warning: {event.text}" if event.warning else event.text]
@@ -78,6 +103,8 @@ class PlainView:
             return [decision_line(event.candidate)]
         if isinstance(event, Step):
             return self._step(event)
+        if isinstance(event, Fleet):
+            return self._newcomers(event)
         return [f"stopped by {event.stopped_by}: {event.why}"] if isinstance(event, Ended) else []
 
 
@@ -93,6 +120,7 @@ class LiveView:
         self._spent: Spent | None = None
         self._step = Step("starting")
         self._baseline: BaselineTimes | None = None
+        self._fleet: Fleet | None = None
         self._live = Live(console=console, get_renderable=self._picture, refresh_per_second=4, transient=True)
         self._live.start()
 
@@ -111,6 +139,8 @@ class LiveView:
             self._step = event
         elif isinstance(event, Spent):
             self._spent = event
+        elif isinstance(event, Fleet):
+            self._fleet = event
         elif isinstance(event, Finished):
             self._last.append(event.candidate)
             if event.candidate.judged is not None and event.candidate.judged.best:
@@ -127,6 +157,11 @@ class LiveView:
         running = self._step.text if self._step.index is None else f"candidate {self._step.index}: {self._step.text}"
         flying = f"; {self._spent.in_flight} proposals in flight" if self._spent and self._spent.in_flight else ""
         parts = [self._best_text(), self._meters(), self._decisions(), self._text(f"now  {running}{flying}")]
+        if self._fleet is not None:
+            parts.append(self._text(fleet_line(self._fleet)))
+            parts += [self._text(f"  {worker_line(w)}", "dim") for w in self._fleet.workers[:SHOWN_WORKERS]]
+            left = len(self._fleet.workers) - SHOWN_WORKERS
+            parts += [self._text(f"  and {left} more", "dim")] if left > 0 else []
         return Panel(Group(*parts), title="tilecast", title_align="left", border_style="dim")
 
     def _best_text(self) -> RenderableType:

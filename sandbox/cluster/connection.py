@@ -93,6 +93,7 @@ class Connection:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise EnvironmentFailure(f"--device {self._spec}: the Ray cluster cannot be used: {first}") from error
         self._owns = True
+        _hush()
         url = str(getattr(context, "dashboard_url", "") or "")
         self.dashboard = url if not url or "://" in url else f"http://{url}"
 
@@ -140,6 +141,16 @@ class Connection:
         if self._owns and self.ray.is_initialized():
             self._owns = False
             self.ray.shutdown()
+
+
+def _hush() -> None:
+    """Ray prints what happens to its processes on standard output, where a result may be; the run tells it in its own words."""
+    with suppress(Exception):
+        from ray._private.ray_logging import global_worker_stdstream_dispatcher
+
+        # Replaced and not removed: Ray removes it itself when it is left.
+        global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
+        global_worker_stdstream_dispatcher.add_handler("ray_print_logs", lambda data: None)
 
 
 def _runs_here() -> bool:

@@ -10,11 +10,13 @@ import hashlib
 import json
 import os
 import socket
+import sys
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -56,9 +58,9 @@ class Evaluator:
         given = json.loads(order)
         self._pace, self._says = float(given["replay_pace"]), ""
         self._answers: OrderedDict[str, str] = OrderedDict()
-        self._item, self._began_s, self._done = "", 0.0, 0
+        self._item, self._done = "", 0
         self._known: Preflight | None = None
-        self._work, self._pinned = threading.Lock(), threading.Lock()
+        self._work = threading.Lock()
         self._sandbox: Sandbox = self._make(given["evaluators"], bool(given["require_sandbox"]))
 
     def _make(self, kind: str, require_sandbox: bool) -> Sandbox:
@@ -108,7 +110,10 @@ class Evaluator:
             return found
 
     def _answer(self, asked: dict[str, Any]) -> str:
-        self._item, self._began_s, self._says = asked["id"], time.monotonic(), ""
+        self._item, self._says = asked["id"], ""
+        named = (asked.get("candidate") or {}).get("name", "")
+        # Into the process's own log on this node, which is fetched if the process does not come to the end of it.
+        print(f"{datetime.now(UTC):%H:%M:%S} {asked['op']} {named} ({asked['id']})", file=sys.stderr, flush=True)
         try:
             facts = self._sandbox.device
             with nullcontext() if facts.recorded else device_turn(facts, self._hear):

@@ -182,9 +182,11 @@ class Fleet:
 
     def _tell(self, worker: Worker, lost: WorkerLost, candidate: str) -> None:
         doing = f" while evaluating {candidate}" if candidate else ""
-        log = [] if lost.fault == "node" else printed(self.connection, worker.node, worker.logs)
-        text = f"{worker.name} was lost{doing}: {lost.why}"
-        self.report(Incident(text=text, worker=worker.name, candidate=candidate, log=[*worker.last_words, *log][-80:]))
+        text, last = f"{worker.name} was lost{doing}: {lost.why}", worker.last_words
+        self.report(Incident(text=text, worker=worker.name, candidate=candidate, log=last))
+        if lost.fault != "node" and (log := printed(self.connection, worker.node, worker.logs)):
+            text = f"what the process of {worker.name} printed last is in the record"
+            self.report(Incident(text=text, worker=worker.name, candidate=candidate, log=log, warning=False))
 
     def _idle(self, role: Role | None, not_on: str) -> Worker | None:
         able = [w for w in self._workers.values() if w.facts is not None and (role != "times" or w.role == "times")]
