@@ -94,7 +94,7 @@ def _proposer(request: OptimizeRequest, device: ChosenDevice, sources: ProposerS
     try:
         return make_proposer(request.settings.model, sources)
     except UsageError as error:
-        if device.spec != "cpu" or request.start is not None:
+        if not device.on_cpu or request.start is not None:
             raise
         raise UsageError(
             f"there is no GPU here, so that only {CPU_LANGUAGE} and plain {PLAIN} kernels can be timed; and {error}"
