@@ -110,7 +110,13 @@ class JudgeProcess:
                 return self._channel
             self._stop()
             channel, theirs = Channel.pair()
-            command = [sys.executable, "-m", "tilecast.sandbox.harness.judge", str(theirs.fileno()), self._config]
+            command = [
+                sys.executable,
+                "-m",
+                "tilecast.sandbox.harness.judge.tethered",
+                str(theirs.fileno()),
+                self._config,
+            ]
             self._process = subprocess.Popen(
                 command,
                 env=scrubbed_environment(),

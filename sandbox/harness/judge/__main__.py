@@ -11,8 +11,6 @@ import os
 import platform
 import resource
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -37,7 +35,6 @@ from tilecast.sandbox.harness.wire import Channel, Message, WireClosed
 
 Progress = Callable[[str], None]
 _KEPT_STUDIES = 2
-ORPHAN_CHECK_S = 0.5
 
 
 @dataclass
@@ -233,22 +230,11 @@ def serve(channel: Channel, judge: Judge) -> None:
         channel.send({"id": number, **reply}, timeout_s=None)
 
 
-def _end_with(parent: int) -> None:
-    """End when the host's process is gone, however busy: whoever replaces it must find the device free.
-
-    The fork servers see the end of this process and take their workers with them.
-    """
-    while os.getppid() == parent:
-        time.sleep(ORPHAN_CHECK_S)
-    os._exit(1)
-
-
 def main(arguments: list[str]) -> int:
     """Start the fork server first, then everything else."""
     config: dict[str, Any] = json.loads(arguments[1])
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     channel = Channel.from_fd(int(arguments[0]))
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     device = torch.device(config["device"])
     torch.set_num_threads(1)  # small tensors, on a machine that others use too; on a GPU the comparisons run there
     torch.set_grad_enabled(False)
