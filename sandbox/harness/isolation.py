@@ -1,8 +1,8 @@
 """Isolation of a worker by what the machine offers, and the name of the level in force.
 
 In full: own mount, pid, network, ipc and uts namespaces with a root made of read-only binds, private ``/tmp`` and a new
-``/proc``; no capabilities; Landlock; seccomp; resource limits. Each layer that the machine lacks is left out and the
-level says so. Runs in a fresh fork with one thread, before any untrusted code.
+``/proc``; no capabilities; Landlock; seccomp; resource limits and control groups. Each layer that the machine lacks is left out
+and the level says so. Runs in a fresh fork with one thread, before any untrusted code.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tilecast.sandbox.harness import landlock, mounts, process_tree, seccomp, syscalls
+from tilecast.sandbox.harness import cgroups, landlock, mounts, process_tree, seccomp, syscalls
 
 _NOBODY = 65534
 _FIRST_UID, _UIDS = 40000, 20000
@@ -26,7 +26,8 @@ Namespaces = Literal["root", "user", "none"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What one worker may use. ``memory_bytes`` bounds its address space (on CUDA, which reserves much, its private data).
+    """What one worker may use. ``memory_bytes`` bounds each process's address space (on CUDA, which reserves much, its private
+    data) and, with the private ``/tmp``, what all of them hold together, where the machine has control groups.
 
     ``processes`` counts threads too; ``cpu_s`` is processor time; ``tmp_bytes`` bounds the private ``/tmp``.
     """
@@ -62,14 +63,17 @@ class Abilities:
     namespaces: Namespaces
     landlock_abi: int
     seccomp: bool
+    cgroups: tuple[str, ...] = ()
+    """Folders in which control groups can be made."""
 
     @property
     def level(self) -> str:
-        """The level in force, for people and records: ``namespaces+landlock+seccomp`` down to ``limits only``."""
+        """The level in force, for people and records: ``namespaces+landlock+seccomp+cgroups`` down to ``limits only``."""
         parts = [
             *(["namespaces"] if self.namespaces != "none" else []),
             *(["landlock"] if self.landlock_abi else []),
             *(["seccomp"] if self.seccomp else []),
+            *(["cgroups"] if self.cgroups else []),
         ]
         return "+".join(parts) or "limits only"
 
@@ -90,13 +94,13 @@ def probe() -> Abilities:
     if version and not _works(lambda: landlock.restrict(["/usr"], [])):
         version = 0
     filters = seccomp.available() and _works(lambda: seccomp.install(seccomp.no_processes_filter()))
-    return _lowered(Abilities(namespaces, version, filters), os.environ.get(LOWER_TO, ""))
+    return _lowered(Abilities(namespaces, version, filters, cgroups.find()), os.environ.get(LOWER_TO, ""))
 
 
 def _lowered(found: Abilities, wish: str) -> Abilities:
     """What is left of the abilities where the user asks for less, to run as on a machine that offers no more."""
     if wish == "landlock":
-        return Abilities("none", found.landlock_abi, found.seccomp)
+        return Abilities("none", found.landlock_abi, found.seccomp, found.cgroups)
     return Abilities("none", 0, False) if wish == "limits" else found
 
 

@@ -20,7 +20,7 @@ import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
-from tilecast.sandbox.harness import isolation, process_tree, syscalls
+from tilecast.sandbox.harness import cgroups, isolation, process_tree, syscalls
 from tilecast.sandbox.harness.wire import Channel, WireClosed, WireError
 
 SETUP_FAILED = 97
@@ -83,6 +83,8 @@ class _Server:
     abilities: isolation.Abilities
     children: dict[int, _Child] = field(default_factory=dict)
     """By pidfd."""
+    emptying: list[str] = field(default_factory=list)
+    """Control groups whose last process was still dying when they were to be removed."""
 
     def serve(self) -> None:
         """Answer until the judge is gone, then leave nothing behind."""
@@ -140,11 +142,13 @@ class _Server:
         if self.abilities.namespaces == "none":
             scratch = tempfile.mkdtemp(prefix="tilecast-")
             os.chmod(scratch, 0o777)
+        self.emptying = cgroups.remove(self.emptying)
         pid = os.fork()
         if pid == 0:
             _become_worker(self, message, fds, scratch)
         child = _Child(int(message["id"]), pid, os.pidfd_open(pid), scratch)
-        if os.getuid() == 0 and (message["enclosure"]["cuda"] or self.abilities.namespaces == "user"):
+        unlimited = os.getuid() == 0 and (message["enclosure"]["cuda"] or self.abilities.namespaces == "user")
+        if unlimited and not self.abilities.cgroups:
             child.most_processes = int(message["limits"]["processes"])  # the kernel sets root no such limit
         self.children[child.pidfd] = child
         self.control.send({"spawned": child.number, "pid": pid})
@@ -160,6 +164,8 @@ class _Server:
         os.waitpid(child.pid, 0)
         os.close(child.pidfd)
         del self.children[child.pidfd]
+        groups = cgroups.places(self.abilities.cgroups, os.getpid(), child.pid)
+        self.emptying = cgroups.remove([*self.emptying, *groups])
         if child.scratch is not None:
             shutil.rmtree(child.scratch, ignore_errors=True)
         if tell:
@@ -183,7 +189,10 @@ def _become_worker(server: _Server, message: dict[str, Any], fds: list[int], scr
         enclosure = isolation.Enclosure.from_message(message["enclosure"])
         channel = Channel.from_fd(control_fd)
         try:
-            isolation.enclose(server.abilities, enclosure, isolation.Limits(**message["limits"]), status_fd)
+            limits = isolation.Limits(**message["limits"])
+            together = limits.memory_bytes + limits.tmp_bytes
+            cgroups.enter(server.abilities.cgroups, os.getppid(), together, limits.processes)
+            isolation.enclose(server.abilities, enclosure, limits, status_fd)
         except OSError as error:
             channel.send({"setup_failed": str(error)[:500]})
             os._exit(code)
