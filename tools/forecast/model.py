@@ -1,4 +1,4 @@
-"""The trained forecaster as numbers: trees for the centre, the spread and validity; the residual's shape and correlations.
+"""The trained forecaster as numbers: trees and a kernel for the centre, trees for spread and validity, the residual's shape.
 
 Weights are one ``.npz`` read without pickle, so that loading executes nothing. Beside the model of all training problems it
 holds one a problem that never saw it, chosen by the problem's hash.
@@ -19,13 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tilecast.sandbox.errors import UsageError
+from tilecast.tools.forecast.anchors import Anchors, anchors_from
 from tilecast.tools.forecast.predictive import LEVELS, Predictive
 from tilecast.tools.forecast.trees import Trees, from_arrays
 
 Floats = npt.NDArray[np.float64]
-FORMAT = 2
+FORMAT = 3
 SHIPPED = "weights.npz"
 WHOLE = "all"
+KERNEL_SHARE = 0.5
+"""Of the centre; the trees have the rest. The two err about equally much and differently."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,26 @@ class Correlation:
 
 
 @dataclass(frozen=True)
+class Pull:
+    """What a model's kernel says: a level, and what each anchor adds to it by closeness (0 where the model never saw it)."""
+
+    anchors: Anchors
+    level: float
+    strength: Floats
+
+    def at(self, rows: Floats) -> Floats:
+        """On the learned scale, one a row."""
+        result: Floats = self.level + self.anchors.closeness(rows) @ self.strength
+        return result
+
+
+@dataclass(frozen=True)
 class Model:
     """One fitted model. ``shape`` are residual quantiles, standardised, at :data:`predictive.LEVELS`."""
 
     names: tuple[str, ...]
     centre: Trees
+    pull: Pull
     spread: Trees
     valid: Trees
     shape: tuple[float, ...]
@@ -59,7 +77,7 @@ class Model:
 
     def centres(self, rows: Floats) -> Floats:
         """Expected excess over the floor on the learned scale (:mod:`tilecast.tools.forecast.excess`), one a row."""
-        return self.centre.predict(rows)
+        return (1 - KERNEL_SHARE) * self.centre.predict(rows) + KERNEL_SHARE * self.pull.at(rows)
 
     def spreads(self, rows: Floats) -> Floats:
         """Standard deviation of the residual, on the learned scale."""
@@ -98,6 +116,8 @@ class Model:
             f"{prefix}shape": np.array(self.shape),
             f"{prefix}low": self.low.astype(np.float32),
             f"{prefix}high": self.high.astype(np.float32),
+            f"{prefix}level": np.array([self.pull.level]),
+            f"{prefix}strength": self.pull.strength.astype(np.float32),
         }
         for part in ("centre", "spread", "valid"):
             found |= getattr(self, part).arrays(f"{prefix}{part}/")
@@ -128,6 +148,7 @@ def save(weights: Weights, file: Path) -> None:
     arrays: dict[str, Any] = {}
     for name, model in weights.models.items():
         arrays |= model.arrays(f"{name}/")
+    arrays |= weights.models[WHOLE].pull.anchors.arrays("anchors/")
     header = {"format": FORMAT, "names": weights.names, "models": list(weights.models), "card": dict(weights.card)}
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -161,14 +182,15 @@ def _load(path: Path) -> Weights:
                 f"{path}: weights of format {header.get('format')}, this version reads {FORMAT}: fit again"
             )
         names = tuple(header["names"])
-        models = {name: _model(arrays, f"{name}/", names) for name in header["models"]}
+        anchors = anchors_from(arrays, "anchors/", len(names))
+        models = {name: _model(arrays, f"{name}/", names, anchors) for name in header["models"]}
     except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         hint = "fit again with `tilecast forecaster fit`"
         raise UsageError(f"{path}: cannot be read as forecaster weights ({error}); {hint}") from error
     return Weights(names, models, header["card"])
 
 
-def _model(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, names: tuple[str, ...]) -> Model:
+def _model(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, names: tuple[str, ...], anchors: Anchors) -> Model:
     scale, problem, family, similar, noise, power, limit = (float(v) for v in arrays[f"{prefix}numbers"])
     shape = tuple(float(v) for v in arrays[f"{prefix}shape"])
     if len(shape) != len(LEVELS):
@@ -177,9 +199,13 @@ def _model(arrays: Mapping[str, npt.NDArray[Any]], prefix: str, names: tuple[str
     for part, forest in trees.items():
         if len(forest.feature) and int(forest.feature.max()) >= len(names):
             raise ValueError(f"{part} asks for feature {int(forest.feature.max())} of {len(names)}")
+    strength = np.asarray(arrays[f"{prefix}strength"], dtype=np.float64)
+    if strength.shape != (len(anchors.points),):
+        raise ValueError(f"{strength.shape} strengths for {len(anchors.points)} anchors")
     return Model(
         names=names,
         **trees,
+        pull=Pull(anchors, float(arrays[f"{prefix}level"][0]), strength),
         shape=shape,
         scale=scale,
         correlation=Correlation(problem, family, similar, noise, power),

@@ -1,4 +1,4 @@
-"""Fitting the forecaster: boosted trees under physical monotonicity, residuals on unseen problems, their spread and correlation.
+"""Fitting the forecaster: trees under physical monotonicity and a kernel, residuals on unseen problems, their spread.
 
 Needs LightGBM (the ``train`` extra); imported only here. Few settings, chosen once on plausibility and held for every fold.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilecast.sandbox.errors import UsageError
+from tilecast.tools.forecast.anchoring import RIDGE, Kernel, fit_kernel
 from tilecast.tools.forecast.dataset import ProblemExamples, Table, table_of
-from tilecast.tools.forecast.model import WHOLE, Correlation, Model, Weights
+from tilecast.tools.forecast.model import KERNEL_SHARE, WHOLE, Correlation, Model, Pull, Weights
 from tilecast.tools.forecast.posterior import log_likelihood
 from tilecast.tools.forecast.predictive import LEVELS
+from tilecast.tools.forecast.tiers import Rows, even_weights, rows_of
 from tilecast.tools.forecast.trees import Trees, from_lightgbm
 
 Floats = npt.NDArray[np.float64]
@@ -67,99 +70,91 @@ def require_lightgbm() -> Any:
     return lightgbm
 
 
-def _weights(problem: npt.NDArray[np.int64]) -> Floats:
-    """Every problem counts the same, however many variants it has."""
-    counts = np.bincount(problem)
-    weight = 1.0 / counts[problem]
-    result: Floats = weight / weight.mean()
-    return result
+def _fit(names: Sequence[str], rows: Rows, target: Floats, settings: dict[str, Any]) -> Trees:
+    return from_lightgbm(_boosters(names, rows, target, settings, 1))
 
 
-def _stack(table: Table, rows: Mask) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """All tiers of features below one another, so that one model serves with and without compile-time figures."""
-    same = (np.nan_to_num(table.plain[rows], nan=-1e9) == np.nan_to_num(table.informed[rows], nan=-1e9)).all(axis=1)
-    index = np.flatnonzero(rows)
-    middle = (np.nan_to_num(table.recorded[rows], nan=-1e9) == np.nan_to_num(table.informed[rows], nan=-1e9)).all(
-        axis=1
-    )
-    features = np.concatenate([table.informed[rows], table.plain[rows][~same], table.recorded[rows][~middle]])
-    return features, np.concatenate([index, index[~same], index[~middle]])
-
-
-def _fit(table: Table, rows: Mask, target: Floats, settings: dict[str, Any]) -> Trees:
-    return from_lightgbm(_boosters(table, rows, target, settings, 1))
-
-
-def _fit_centre(table: Table, rows: Mask, seeds: int) -> Trees:
-    kinds = (CENTRE, RANDOM_SPLITS)
-    return from_lightgbm([b for kind in kinds for b in _boosters(table, rows, table.target, kind, seeds)])
+def _fit_centre(table: Table, rows: Rows, seeds: int) -> Trees:
+    kinds, target = (CENTRE, RANDOM_SPLITS), table.target[rows.index]
+    return from_lightgbm([b for kind in kinds for b in _boosters(table.names, rows, target, kind, seeds)])
 
 
 def _boosters(
-    table: Table, rows: Mask, target: Floats, settings: dict[str, Any], seeds: int
+    names: Sequence[str], rows: Rows, target: Floats, settings: dict[str, Any], seeds: int
 ) -> list[Mapping[str, Any]]:
-    """One dumped booster a seed; the centre's are held to monotonicity."""
+    """One dumped booster a seed, for one target a row; the centre's are held to monotonicity."""
     lightgbm = require_lightgbm()
-    features, index = _stack(table, rows)
     regression = settings["objective"] != "binary"
     kind = lightgbm.LGBMRegressor if regression else lightgbm.LGBMClassifier
     constraints: dict[str, Any] = {}
     if settings["objective"] == CENTRE["objective"]:
-        constraints = {"monotone_constraints": [int(n in MONOTONE) for n in table.names]}
+        constraints = {"monotone_constraints": [int(n in MONOTONE) for n in names]}
     dumps: list[Mapping[str, Any]] = []
     for seed in range(seeds):
         model = kind(
             **settings, **constraints, random_state=seed, n_jobs=1, verbose=-1, deterministic=True, force_row_wise=True
         )
-        model.fit(features, target[index], sample_weight=_weights(table.problem[index]))
+        model.fit(rows.features, target, sample_weight=even_weights(rows.problem))
         dumps.append(model.booster_.dump_model())
     return dumps
 
 
-def _centred(trees: Trees, table: Table, rows: Mask, informed: bool = True) -> Floats:
-    return trees.predict((table.informed if informed else table.plain)[rows])
+@dataclass(frozen=True)
+class Centres:
+    """Centre learners for every set of problems left out, and the rows of all examples that passed."""
+
+    rows: Rows
+    trees: Mapping[frozenset[int], Trees]
+    kernel: Kernel
+
+    def trees_for(self, excluded: frozenset[int], problem: int) -> Trees:
+        """Trees that saw neither; where no pairs were fitted, those that did not see the problem."""
+        return self.trees.get(excluded | {problem}) or self.trees[frozenset({problem})]
+
+    def residuals(self, table: Table, excluded: frozenset[int]) -> Floats:
+        """Of every row by learners that saw neither its problem nor ``excluded``; NaN for rows of ``excluded``."""
+        found = np.full(len(self.rows.index), np.nan)
+        for problem in range(len(table.keys)):
+            own = self.rows.problem == problem
+            if problem in excluded or not own.any():
+                continue
+            trees = self.trees_for(excluded, problem).predict(self.rows.features[own])
+            kernel = self.kernel.predict(excluded | {problem}, own)
+            centre = (1 - KERNEL_SHARE) * trees + KERNEL_SHARE * kernel
+            found[own] = table.target[self.rows.index[own]] - centre
+        return found
 
 
-def fit_centres(table: Table, say: Say, folds: bool = True, strict: bool = True) -> dict[frozenset[int], Trees]:
-    """Centre trees by the set of problems that was left out: none, each one, and (for honest spreads) each pair."""
-    count = len(table.keys)
+def fit_centres(table: Table, say: Say, folds: bool = True, strict: bool = True) -> Centres:
+    """Learners by the set of problems that was left out: none, each one, and (for honest spreads) each pair."""
+    rows, count = rows_of(table, table.passed), len(table.keys)
     held: list[tuple[int, ...]] = [(), *itertools.combinations(range(count), 1)]
     if folds and strict:
         held += list(itertools.combinations(range(count), 2))
     found: dict[frozenset[int], Trees] = {}
     for number, left_out in enumerate(held, 1):
-        rows = table.passed & ~np.isin(table.problem, left_out)
-        found[frozenset(left_out)] = _fit_centre(table, rows, SEEDS if len(left_out) < 2 else 1)
+        used = rows.take(~np.isin(rows.problem, left_out))
+        found[frozenset(left_out)] = _fit_centre(table, used, SEEDS if len(left_out) < 2 else 1)
         if number % 20 == 0:
             say(f"fitted {number} of {len(held)} models")
-    return found
+    kernel = fit_kernel(rows.features, table.target[rows.index], rows.problem, even_weights(rows.problem))
+    return Centres(rows, found, kernel)
 
 
-def _residuals(table: Table, centres: dict[frozenset[int], Trees], excluded: frozenset[int]) -> Floats:
-    """Residual of every passed example by a model that saw neither its problem nor ``excluded``; NaN elsewhere."""
-    found = np.full(len(table.target), np.nan)
-    for problem in range(len(table.keys)):
-        rows = table.passed & (table.problem == problem)
-        if problem not in excluded and rows.any():
-            centre = centres.get(excluded | {problem}) or centres[frozenset({problem})]
-            found[rows] = table.target[rows] - _centred(centre, table, rows)
-    return found
-
-
-def assemble(table: Table, centres: dict[frozenset[int], Trees], excluded: frozenset[int]) -> Model:
+def assemble(table: Table, centres: Centres, excluded: frozenset[int]) -> Model:
     """A whole model for one set of problems left out: spread, shape and correlation come from residuals on unseen ones."""
-    residual = _residuals(table, centres, excluded)
-    rows = ~np.isnan(residual)
-    size = np.log(np.maximum(np.abs(np.where(rows, residual, 1.0)), SMALLEST_RESIDUAL)) - MEAN_LOG_ABS_NORMAL
-    spread = _fit(table, rows, size, SPREAD)
-    raw = np.exp(np.clip(_centred(spread, table, rows), -4.0, 1.5))
-    ratios = residual[rows] / raw
-    weight = _weights(table.problem[rows])
+    every = centres.residuals(table, excluded)
+    seen = ~np.isnan(every)
+    rows, residual = centres.rows.take(seen), every[seen]
+    size = np.log(np.maximum(np.abs(residual), SMALLEST_RESIDUAL)) - MEAN_LOG_ABS_NORMAL
+    spread = _fit(table.names, rows, size, SPREAD)
+    ratios = residual / np.exp(np.clip(spread.predict(rows.features), -4.0, 1.5))
+    weight = even_weights(rows.problem)
     scale = float(np.sqrt(np.average(np.clip(ratios, -4, 4) ** 2, weights=weight)))
-    standard = ratios / scale
-    shape = _weighted_quantiles(standard, weight)
+    shape = _weighted_quantiles(ratios / scale, weight)
     used = ~np.isin(table.problem, list(excluded))
-    valid = _fit(table, used, table.passed.astype(np.float64), VALID)
+    candidates = rows_of(table, used)
+    valid = _fit(table.names, candidates, table.passed.astype(np.float64)[candidates.index], VALID)
     limits = np.concatenate([table.plain[used], table.informed[used]])
     low, high = (
         np.nan_to_num(f(np.where(np.isnan(limits), fill, limits), axis=0))
@@ -167,12 +162,15 @@ def assemble(table: Table, centres: dict[frozenset[int], Trees], excluded: froze
     )
     # A column that training never saw filled says nothing about what is new.
     low, high = np.where(low > high, -np.inf, low), np.where(low > high, np.inf, high)
-    model = Model(
-        table.names, centres[excluded], spread, valid, shape, scale, Correlation(0.2, 0.3, 0.3, 0.2), low, high, 0.0
-    )
-    shares = fit_correlation(table, rows, standard, centres, excluded)
-    limit = _novelty_limit(model, table, rows)
-    return Model(table.names, centres[excluded], spread, valid, shape, scale, shares, low, high, limit)
+    strength, level = centres.kernel.without(excluded)
+    pull = Pull(centres.kernel.anchors, level, strength)
+    # The first rows are those with every figure at hand, one an example.
+    standard = np.full(len(table.target), np.nan)
+    standard[rows.index[::-1]] = (ratios / scale)[::-1]
+    first = Correlation(0.2, 0.3, 0.3, 0.2)
+    model = Model(table.names, centres.trees[excluded], pull, spread, valid, shape, scale, first, low, high, 0.0)
+    shares = fit_correlation(table, standard, centres, excluded)
+    return replace(model, correlation=shares, novelty_limit=_novelty_limit(model, table, table.passed & used))
 
 
 def _weighted_quantiles(values: Floats, weight: Floats) -> tuple[float, ...]:
@@ -189,18 +187,7 @@ def _novelty_limit(model: Model, table: Table, rows: Mask) -> float:
         if own.any() and rest.any():
             others = np.concatenate([table.plain[rest], table.informed[rest]])
             low, high = np.nanmin(_filled(others, 1e9), axis=0), np.nanmax(_filled(others, -1e9), axis=0)
-            alone = Model(
-                model.names,
-                model.centre,
-                model.spread,
-                model.valid,
-                model.shape,
-                1.0,
-                model.correlation,
-                low,
-                high,
-                0.0,
-            )
+            alone = replace(model, low=low, high=high)
             found.extend(alone.novelty(table.informed[own]))
     return float(np.quantile(found, 0.95)) if found else 0.0
 
@@ -210,21 +197,20 @@ def _filled(values: Floats, fill: float) -> Floats:
     return result
 
 
-def fit_correlation(
-    table: Table, rows: Mask, standard: Floats, centres: dict[frozenset[int], Trees], excluded: frozenset[int]
-) -> Correlation:
-    """Shares of variance by the largest summed marginal likelihood over the problems: the exponent first, then a grid."""
-    full = np.full(len(table.target), np.nan)
-    full[rows] = standard
+def fit_correlation(table: Table, standard: Floats, centres: Centres, excluded: frozenset[int]) -> Correlation:
+    """Shares of variance by the largest summed marginal likelihood over the problems: the exponent first, then a grid.
+
+    ``standard`` is the standardised residual of each example, NaN for those that have none.
+    """
     blocks = []
     for problem in range(len(table.keys)):
-        own = rows & (table.problem == problem)
+        own = (table.problem == problem) & ~np.isnan(standard)
         if own.sum() < 5:
             continue
-        leaves = (centres.get(excluded | {problem}) or centres[frozenset({problem})]).leaves(table.informed[own])
+        leaves = centres.trees_for(excluded, problem).leaves(table.informed[own])
         similar = (leaves[:, None, :] == leaves[None, :, :]).mean(axis=2)
         family = table.family[own]
-        blocks.append((similar, family[:, None] == family[None, :], full[own]))
+        blocks.append((similar, family[:, None] == family[None, :], standard[own]))
 
     def total(shares: Correlation) -> float:
         return sum(log_likelihood(*block, shares) for block in blocks)
@@ -283,5 +269,6 @@ def card(table: Table, problems: Sequence[ProblemExamples], strict: bool) -> dic
             "spread": SPREAD,
             "valid": VALID,
             "seeds": SEEDS,
+            "kernel": {"ridge": RIDGE, "share": KERNEL_SHARE},
         },
     }
