@@ -23,6 +23,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 TAUGHT = sorted(file.parent for file in EXAMPLES.glob("*/kernel_cutile.py"))
 """Examples with a kernel in Triton and one in cuTile."""
 KERNELS = [folder / name for folder in TAUGHT for name in ("kernel.py", "kernel_cutile.py")]
+QUICK = {"vector_add/kernel.py", "matmul/kernel.py"}
+"""Triton kernels that are checked with every run of the tests; the interpreter takes its time with the others."""
 OTHERS = [file for folder in TAUGHT for file in sorted((folder / "candidates").glob("*.py"))]
 POINTS_MOST = {"softmax/kernel.py": 60}
 BAD_MOST = 0.35
@@ -86,8 +88,14 @@ def test_other_structures_have_few_points(file: Path) -> None:
     assert math.prod(map(len, space.values())) <= 8
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "file", [*KERNELS, *(pytest.param(file, marks=pytest.mark.acceptance) for file in OTHERS)], ids=named
+    "file",
+    [
+        pytest.param(file, marks=[] if named(file) in QUICK or file.stem == "kernel_cutile" else pytest.mark.acceptance)
+        for file in [*KERNELS, *OTHERS]
+    ],
+    ids=named,
 )
 def test_right_on_the_cpu(file: Path, sandbox: LocalSandbox) -> None:
     folder = next(folder for folder in TAUGHT if folder in file.parents)

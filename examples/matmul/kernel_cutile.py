@@ -3,12 +3,12 @@ import cuda.tile as ct
 import torch
 import torch.nn as nn
 
-CONFIG = {"TILE_M": 64, "TILE_N": 128, "TILE_K": 32, "occupancy": 1}
+CONFIG = {"TILE_M": 64, "TILE_N": 128, "TILE_K": 32, "warps": 4}
 SPACE = {
     "TILE_M": [64, 128],
-    "TILE_N": [64, 128],
+    "TILE_N": [128, 256],
     "TILE_K": [32, 64, 128],
-    "occupancy": [1, 2],
+    "warps": [4, 8],
 }
 hinted = {}
 """Kernels by their hints: compiled code, nothing of a call."""
@@ -27,10 +27,10 @@ def matmul_tiles(a, b, c, TILE_M: ct.Constant[int], TILE_N: ct.Constant[int], TI
 
 
 def kernel():
-    occupancy = CONFIG["occupancy"]
-    if occupancy not in hinted:
-        hinted[occupancy] = matmul_tiles.replace_hints(occupancy=occupancy)
-    return hinted[occupancy]
+    warps = CONFIG["warps"]
+    if warps not in hinted:
+        hinted[warps] = matmul_tiles.replace_hints(num_worker_warps=warps)
+    return hinted[warps]
 
 
 class ModelNew(nn.Module):

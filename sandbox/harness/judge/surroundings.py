@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shutil
 import sys
 
 from tilecast.sandbox.harness.isolation import LOWER_TO, Enclosure, Limits
@@ -39,7 +40,7 @@ def clean_environment(*, interpret: bool) -> dict[str, str]:
 def python_paths() -> tuple[str, ...]:
     """Folders that Python and this package are loaded from; a worker sees these, read-only, and the system's."""
     harness = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    library = [path for path in sys.path if path and os.path.isdir(path) and "site-packages" in path]
+    library = [path for path in sys.path if path and os.path.isdir(path) and _is_library(path)]
     executable = os.path.dirname(os.path.realpath(sys.executable))
     wanted = [sys.prefix, sys.base_prefix, *library, executable, harness]
     kept: list[str] = []
@@ -50,15 +51,27 @@ def python_paths() -> tuple[str, ...]:
     return tuple(kept)
 
 
+def _is_library(path: str) -> bool:
+    """Whether packages were installed there: also by ``pip install --target``, into a folder of any name."""
+    return "site-packages" in path or bool(glob.glob(f"{glob.escape(path)}/*.dist-info"))
+
+
+def toolkit_paths() -> tuple[str, ...]:
+    """Folders of CUDA's compilers and libraries, as the environment names them, beside those of the system."""
+    compiler = shutil.which("tileiras")
+    beside = [os.path.dirname(os.path.dirname(os.path.realpath(compiler)))] if compiler else []
+    named = [os.environ.get("CUDA_HOME", ""), *os.environ.get("LD_LIBRARY_PATH", "").split(":"), *beside]
+    absolute = [os.path.abspath(path) for path in named if path and os.path.isdir(path)]
+    return tuple(dict.fromkeys(path for path in absolute if path not in ("/", "/usr") and not path.startswith("/usr/")))
+
+
 def enclosure_for(device_type: str, cache: str | None = None) -> Enclosure:
     """What workers for a device see."""
-    paths = python_paths()
+    paths = (*python_paths(), *toolkit_paths())
     if device_type != "cuda":
         return Enclosure(readonly=paths, cache=cache)
     devices = sorted({*glob.glob("/dev/nvidia*"), *glob.glob("/dev/dri/*"), *glob.glob("/dev/dxg")})
-    named = [os.environ.get("CUDA_HOME", ""), *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
-    drivers = [path for path in named if path and os.path.isdir(path) and not path.startswith("/usr/")]
-    readonly = (*paths, *dict.fromkeys(drivers), "/sys", "/etc/nvidia", "/etc/nvidia-container-runtime")
+    readonly = (*paths, "/sys", "/etc/nvidia", "/etc/nvidia-container-runtime")
     return Enclosure(readonly=readonly, devices=tuple(devices), cache=cache, cuda=True)
 
 
