@@ -16,6 +16,8 @@ INSTANCES = {"aws": "g6e.2xlarge", "azure": "Standard_NC40ads_H100_v5"}
 """GPU instance taken where none is named: each has one GPU."""
 REGIONS = {"aws": "us-west-2", "azure": "westus3"}
 DISK_GB = 200
+ENVIRONMENT = "RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0"
+"""Of each node's Ray: no reports home, and evaluators that do not give way to everything else on the machine."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +114,10 @@ def configuration(order: ClusterOrder, pinned: Pins) -> dict[str, Any]:
         "setup_commands": [install],
         "head_start_ray_commands": [
             "ray stop",
-            "RAY_USAGE_STATS_ENABLED=0 ray start --head --port=6379 --num-cpus=0 "
+            f"{ENVIRONMENT} ray start --head --port=6379 --num-cpus=0 "
             "--autoscaling-config=~/ray_bootstrap_config.yaml --dashboard-host=127.0.0.1",
         ],
-        "worker_start_ray_commands": ["ray stop", "RAY_USAGE_STATS_ENABLED=0 ray start --address=$RAY_HEAD_IP:6379"],
+        "worker_start_ray_commands": ["ray stop", f"{ENVIRONMENT} ray start --address=$RAY_HEAD_IP:6379"],
     }
 
 
@@ -183,7 +185,7 @@ def _pod(order: ClusterOrder, pinned: Pins, head: bool) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": "ray",
         "image": image,
-        "env": [{"name": "RAY_USAGE_STATS_ENABLED", "value": "0"}],
+        "env": [{"name": n, "value": v} for n, _, v in (e.partition("=") for e in ENVIRONMENT.split())],
         "resources": {"limits": amounts, "requests": amounts},
     }
     spec: dict[str, Any] = {"containers": [container]}

@@ -142,9 +142,9 @@ class Engine:
 
     def close(self) -> None:
         """End every process that belongs to the run; :meth:`run` does so itself."""
-        self.parts.device.sandbox.close()
         if self._collector is not None:
             self._collector.close()
+        self.parts.device.sandbox.close()
 
     @property
     def run_id(self) -> str | None:
@@ -240,7 +240,9 @@ class Engine:
         wanted = settings.evidence == "always" or (settings.evidence == "auto" and not device.recorded)
         if settings.forecaster not in EVIDENCE_FOR or not wanted or target is None:
             return None
-        self._collector = EvidenceCollector(self.request.home / "cache" / "evidence")
+        elsewhere = getattr(self.parts.device.sandbox, "evidence_runners", None)
+        runners = None if elsewhere is None else elsewhere()
+        self._collector = EvidenceCollector(self.request.home / "cache" / "evidence", runners=runners)
         return evidence_provider(self._collector, self.request, target)
 
     def _say_step(self, text: str) -> None:

@@ -93,7 +93,15 @@ def _ask(services: Services, index: int) -> None:
         return
     parent = services.knowledge.by_sha256(asked.parent_sha256)
     request = ProposalRequest(index=index, seed=services.seed, parent=parent)
-    services.pool.submit(index, partial(_propose, services, request, context))
+    services.pool.submit(index, partial(_prepared, services, request, context))
+
+
+def _prepared(services: Services, request: ProposalRequest, context: ProposalContext) -> Proposal:
+    """A proposal; where several candidates are evaluated at once, with its evidence collected in this thread already."""
+    found = _propose(services, request, context)
+    if services.evidence is not None and services.flights.sandbox is not None and found.candidate is not None:
+        services.evidence(found.candidate)
+    return found
 
 
 def _propose(services: Services, request: ProposalRequest, context: ProposalContext) -> Proposal:

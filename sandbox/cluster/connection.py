@@ -26,6 +26,8 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_TQDM": "0",
+    # Of the workers of a cluster that is started here: timings must not wait behind everything else of the machine.
+    "RAY_worker_niceness": "0",
     "GRPC_VERBOSITY": "NONE",
 }
 

@@ -177,7 +177,8 @@ class Fleet:
             self.connection.ask_for(0, "GPU")
         for worker in gone:
             with suppress(Exception):
-                self.connection.ray.kill(worker.actor, no_restart=True)
+                if self.connection.ray.is_initialized():
+                    self.connection.ray.kill(worker.actor, no_restart=True)
         self.connection.close()
 
     def _tell(self, worker: Worker, lost: WorkerLost, candidate: str) -> None:
@@ -245,7 +246,7 @@ class Fleet:
                 f"{said['host']} has tilecast {said['harness']}, this machine {self._identity}: install the same there",
             )
         with self._changed:
-            worker.host, worker.logs = said["host"], list(said["logs"])
+            worker.host, worker.niceness, worker.logs = said["host"], int(said["niceness"]), list(said["logs"])
             worker.facts = DeviceFacts.model_validate(said["device"])
             worker.state, worker.alive_s, worker.role = "idle", time.monotonic(), self._role(worker)
             self._failures.pop(worker.node.id, None)

@@ -20,10 +20,12 @@ from tilecast.sandbox.base import (
     WorkerState,
 )
 from tilecast.sandbox.cluster.connection import Connection
+from tilecast.sandbox.cluster.evidence import ClusterRunner
 from tilecast.sandbox.cluster.fleet import Fleet
 from tilecast.sandbox.cluster.options import CPU, GPU, ClusterOptions
 from tilecast.sandbox.cluster.slot import RaySlot
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
+from tilecast.sandbox.evidence_runner import EvidenceRunner
 from tilecast.sandbox.hardware import find_hardware
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.replay import ReplaySandbox
@@ -31,6 +33,7 @@ from tilecast.sandbox.schema import Measurement, Verification
 from tilecast.sandbox.source import Candidate
 
 ASSUMED_S, SETUP_S = {CPU: 4.0, GPU: 15.0}, {CPU: 10.0, GPU: 30.0}
+MOST_EVIDENCE = 8
 SETTLE_S = 60.0
 """How long the first evaluators may take to follow the very first one, before the run begins without them."""
 
@@ -53,7 +56,7 @@ class RaySandbox:
         require_sandbox: bool = False,
         recorded: ReplaySandbox | None = None,
     ) -> None:
-        self.options, self.recorded = options, recorded
+        self.options, self.recorded, self._require_sandbox = options, recorded, require_sandbox
         address = spec.partition(":")[2]
         self._fleet = Fleet(Connection(spec, address, options.dashboard), options, require_sandbox)
         self._lock = threading.Lock()
@@ -119,6 +122,11 @@ class RaySandbox:
     def incidents(self) -> list[Incident]:
         """Evaluators that were lost since the last call."""
         return self._fleet.incidents()
+
+    def evidence_runners(self) -> list[EvidenceRunner]:
+        """Places for evidence jobs on CPU slots of the cluster: as many as there are evaluators, at least two."""
+        count = min(MOST_EVIDENCE, max(2, self.slots))
+        return [ClusterRunner(self._fleet.connection, self._require_sandbox) for _ in range(count)]
 
     def slot(self) -> RaySlot:
         """A place for one evaluation; kept only while it is in use."""

@@ -40,6 +40,7 @@ class Worker:
     role: Literal["times", "verifies"] = "times"
     facts: DeviceFacts | None = None
     host: str = ""
+    niceness: int = 0
     logs: list[str] = field(default_factory=list)
     """Files on its node that hold what its process printed."""
     item: str = ""
@@ -74,6 +75,7 @@ class Worker:
             "device": facts.name if facts else "",
             "gpu_uuid": facts.uuid if facts else "",
             "driver": facts.driver if facts else "",
+            "niceness": self.niceness,
         }
 
     def beat(self, connection: Connection, lost_after_s: float) -> None:
