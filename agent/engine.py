@@ -29,7 +29,7 @@ from tilecast.agent.record.summary import RunHeader
 from tilecast.agent.request import OptimizeRequest
 from tilecast.agent.result import result_of, write_winner
 from tilecast.agent.state import Services
-from tilecast.agent.turns import RunLock, device_turn
+from tilecast.agent.turns import RunLock, sandbox_turn
 from tilecast.sandbox.base import DeviceFacts, Preflight
 from tilecast.sandbox.errors import TilecastError
 from tilecast.sandbox.evidence import EvidenceCollector
@@ -227,7 +227,7 @@ class Engine:
             ),
             seed=log.header.seed,
             listeners=self._listeners,
-            device_turn=lambda: device_turn(device, self._say_step),
+            device_turn=lambda: sandbox_turn(parts.device.sandbox, self._say_step),
             evidence=self._evidence(device),
             interrupt_model=None if model is None else model.interrupt,
             flights=Flights(parts.device.sandbox, pool.wake),

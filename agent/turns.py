@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
-from tilecast.sandbox.turns import device_turn, lock_file
+from tilecast.sandbox.turns import device_turn, lock_file, sandbox_turn
 
-__all__ = ["RunLock", "device_turn", "is_worked_on", "lock_file"]
+__all__ = ["RunLock", "device_turn", "is_worked_on", "lock_file", "sandbox_turn"]
 
 
 class RunLock:

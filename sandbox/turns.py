@@ -8,10 +8,10 @@ import re
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from tilecast.sandbox.base import DeviceFacts
+from tilecast.sandbox.base import DeviceFacts, ParallelSandbox, Sandbox
 from tilecast.sandbox.errors import EnvironmentFailure
 
 _THREADS: dict[str, threading.Lock] = {}
@@ -47,6 +47,11 @@ def device_turn(device: DeviceFacts, say: Callable[[str], None] = lambda text: N
             yield
         finally:
             os.close(descriptor)
+
+
+def sandbox_turn(sandbox: Sandbox, say: Callable[[str], None] = lambda text: None) -> AbstractContextManager[None]:
+    """As :func:`device_turn`, for the device of a sandbox. One with several places has each of its evaluators take its own turn."""
+    return nullcontext() if isinstance(sandbox, ParallelSandbox) else device_turn(sandbox.device, say)
 
 
 def _open(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -16,7 +17,8 @@ from tilecast.agent.budget import Limits
 from tilecast.agent.engine import Engine, open_record
 from tilecast.agent.progress import Finished, Fleet, Progress, Said
 from tilecast.agent.record.store import RunLog
-from tilecast.sandbox.base import Incident, WorkerState
+from tilecast.agent.turns import device_turn, sandbox_turn
+from tilecast.sandbox.base import DeviceFacts, Incident, WorkerState
 from tilecast.sandbox.errors import EnvironmentFailure
 from tilecast.sandbox.schema import OptimizeResult
 
@@ -193,6 +195,19 @@ def test_listeners_hear_of_flights_in_the_loops_thread_and_of_the_evaluators() -
     assert any(isinstance(e, Said) and e.warning and "was lost" in e.text for e in heard)
     noted = log.events(kind="noted")
     assert noted[0].event.figures["log"] == ["last words"]  # type: ignore[union-attr]
+
+
+class OnThisCpu(Places):
+    @property
+    def device(self) -> DeviceFacts:
+        return DeviceFacts(kind="cpu", name="a CPU", uuid=f"test-{os.getpid()}")
+
+
+@pytest.mark.timeout(20)
+def test_a_run_does_not_hold_a_turn_that_its_own_evaluators_wait_for() -> None:
+    sandbox = OnThisCpu(2)
+    with sandbox_turn(sandbox), device_turn(sandbox.device):
+        pass
 
 
 def test_rejected_and_unrecorded_ones_land_too() -> None:

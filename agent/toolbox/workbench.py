@@ -14,7 +14,7 @@ from tilecast.agent.devices import ChosenDevice, make_sandbox
 from tilecast.agent.judging import check_reference, options_of
 from tilecast.agent.toolbox.base import Hooks, Refusal, Stopped
 from tilecast.agent.toolbox.files import WorkFolder
-from tilecast.agent.turns import device_turn
+from tilecast.agent.turns import sandbox_turn
 from tilecast.sandbox.base import BaselineTimes, EvaluationOptions, Sandbox
 from tilecast.sandbox.errors import EnvironmentFailure
 from tilecast.sandbox.problem import Problem, load_problem
@@ -150,7 +150,7 @@ class Workbench:
         key = self.reserve(what, Amount(evals=1, gpu_seconds=seconds), minutes, estimate.basis)
         began, answer = time.monotonic(), None
         try:
-            with device_turn(sandbox.device, self.hooks.say):
+            with sandbox_turn(sandbox, self.hooks.say):
                 began = time.monotonic()
                 options = self._prepare(sandbox, problem, baseline)
                 self._check_stopped()

@@ -207,7 +207,7 @@ class Fleet:
         while not self._ending.wait(TEND_S):
             try:
                 self._tend()
-            except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits for an evaluator must learn of it
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whoever waits for an evaluator must learn of it
                 if self._ending.is_set():
                     return
                 with self._changed:

@@ -28,7 +28,8 @@ def printed(connection: Connection, node: Node, paths: list[str]) -> list[str]:
 
     if not paths:
         return []
-    with suppress(Exception):
+    # SystemExit is Ray's answer where its part of this process has ended meanwhile.
+    with suppress(Exception, SystemExit):
         there = NodeAffinitySchedulingStrategy(node.id, soft=False)
         task = connection.ray.remote(tail).options(num_cpus=0, max_retries=0, scheduling_strategy=there).remote(paths)
         return list(connection.ray.get(task, timeout=FETCH_S))

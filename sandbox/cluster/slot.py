@@ -194,7 +194,11 @@ class RaySlot:
 
     def _answered(self, worker: Worker, item: dict[str, Any], progress: ProgressSink) -> Any:
         limit_s = self._fleet.options.item_limit_s
-        answer = worker.ask(self._fleet.connection, item, limit_s, self._cancelled, progress)
+        try:
+            answer = worker.ask(self._fleet.connection, item, limit_s, self._cancelled, progress)
+        except SystemExit as error:
+            # Ray's way to say that its part of this process has ended.
+            raise EnvironmentFailure("the connection to the Ray cluster is gone (is its head node up?)") from error
         if "result" in answer:
             return answer["result"]
         message = str(answer.get("message"))
