@@ -29,6 +29,8 @@ CASES: dict[str, dict[str, float]] = {
     "1 ms, 3 % faster": {"baseline_ms": 1.0, "ratio": 1.03, **HARD},
     "1 ms, 3 % slower, 2 % noise": {"baseline_ms": 1.0, "ratio": 1 / 1.03, "noise": 0.02, **HARD},
     "1 ms, 3 % faster, 5 % noise": {"baseline_ms": 1.0, "ratio": 1.03, "noise": 0.05, **HARD},
+    "1 ms, 2x slower": {"baseline_ms": 1.0, "ratio": 0.5, **HARD},
+    "1 ms, 9 % slower, 5 % noise": {"baseline_ms": 1.0, "ratio": 0.91, "noise": 0.05, **HARD},
     "1 ms, 2x faster": {"baseline_ms": 1.0, "ratio": 2.0, **HARD},
     "1 ms, 3 % faster, quiet": {"baseline_ms": 1.0, "ratio": 1.03, "noise": 0.004},
     "A/A 200 us, quiet": {"baseline_ms": 0.2, "noise": 0.004},

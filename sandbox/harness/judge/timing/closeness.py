@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -57,20 +58,39 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _floating(want: Tensor, have: Tensor, tolerance: float) -> str:
+    distances = _Distances.of(want, have, tolerance)
+    # One question to the device where all is well; what is not finite never is, and is looked at again.
+    if bool(distances.whole_is_close & distances.rows_are_close):
+        return ""
     finite = torch.isfinite(want)
     if not bool(finite.all()):
         same = torch.where(finite, torch.isfinite(have), (want == have) | (want.isnan() & have.isnan()))
         if not bool(same.all()):
             return f"{int((~same).sum())} values are not finite where the reference's are, or the reverse"
-        want, have = torch.where(finite, want, 0.0), torch.where(finite, have, 0.0)
-    # Norms in units of the largest value: squares of very large or very small ones would leave float32.
-    scale = want.abs().amax().clamp_min(torch.finfo(want.dtype).tiny)
-    apart, size = ((have - want) / scale).square().sum(1), (want / scale).square().sum(1)
-    whole, total = apart.sum().sqrt(), size.sum().sqrt()
-    if not bool(whole <= WHOLE * tolerance * total):
-        return f"relative L2 distance {float(whole / total):.3g} from the reference (tolerance {tolerance:g})"
-    typical = total / math.sqrt(want.numel()) * math.sqrt(want.shape[1])
-    worst = (apart.sqrt() - ROW * tolerance * (size.sqrt() + typical)).amax()
-    if not bool(worst <= 0):
+        distances = _Distances.of(torch.where(finite, want, 0.0), torch.where(finite, have, 0.0), tolerance)
+    if not bool(distances.whole_is_close):
+        distance = float(distances.whole / distances.total)
+        return f"relative L2 distance {distance:.3g} from the reference (tolerance {tolerance:g})"
+    if not bool(distances.rows_are_close):
         return f"a row is further from the reference than {ROW:g} tolerances of {tolerance:g}"
     return ""
+
+
+@dataclass(frozen=True)
+class _Distances:
+    """Scalars on the tensors' device; comparisons with NaN are false."""
+
+    whole: Tensor
+    total: Tensor
+    whole_is_close: Tensor
+    rows_are_close: Tensor
+
+    @classmethod
+    def of(cls, want: Tensor, have: Tensor, tolerance: float) -> _Distances:
+        # Norms in units of the largest value: squares of very large or very small ones would leave float32.
+        scale = want.abs().amax().clamp_min(torch.finfo(want.dtype).tiny)
+        apart, size = ((have - want) / scale).square().sum(1), (want / scale).square().sum(1)
+        whole, total = apart.sum().sqrt(), size.sum().sqrt()
+        typical = total / math.sqrt(want.numel()) * math.sqrt(want.shape[1])
+        worst = (apart.sqrt() - ROW * tolerance * (size.sqrt() + typical)).amax()
+        return cls(whole, total, whole <= WHOLE * tolerance * total, worst <= 0)

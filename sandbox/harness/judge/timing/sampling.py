@@ -183,7 +183,9 @@ class Sampler:
             block_s = self.elapsed_s - before
             done = len(self.comparison.log_ratios)
             over = self.elapsed_s + block_s > self.plan.max_seconds or tried >= 2 * design.max_blocks
-            if (self.comparison.due or over) and done:
+            if self.comparison.early_due and not over:
+                self.comparison.look_early(widen=self.source.interference())
+            elif (self.comparison.due or over) and done:
                 used = max(done / design.max_blocks, self.elapsed_s / self.plan.max_seconds)
                 self.comparison.look(used, final=over, widen=self.source.interference())
             if over:

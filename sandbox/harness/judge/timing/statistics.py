@@ -46,6 +46,9 @@ class Design:
         systematic: what may differ between two processes that run the same kernel (placement in memory), as a fraction; the
             interval is widened by it on both sides, since more samples of the same two processes cannot shrink it.
         first_look_blocks: blocks before the first look.
+        early_look_blocks, clear, early_width, early_alpha: after so many blocks a candidate that is slower by more than
+            ``clear`` (a fraction, the whole interval) is done with if the interval is no wider than ``early_width``: who
+            lost needs no better figure. This look spends ``early_alpha`` of the error, and decides nothing else.
         growth: factor between looks.
         max_blocks: blocks after which it stops whatever the budget.
         rho: exponent of the spending function.
@@ -59,6 +62,10 @@ class Design:
     margin: float = 0.01
     systematic: float = 0.002
     first_look_blocks: int = 10
+    early_look_blocks: int = 5
+    clear: float = 0.1
+    early_width: float = 0.05
+    early_alpha: float = 0.002
     growth: float = 1.5
     max_blocks: int = 400
     rho: float = 0.3
@@ -217,6 +224,21 @@ class Comparison:
         return len(self.log_ratios) >= self.next_look
 
     @property
+    def early_due(self) -> bool:
+        """Whether it is time to see if the candidate is a clear loser."""
+        early = self.design.early_look_blocks
+        return len(self.log_ratios) == early < self.design.first_look_blocks and self.spent == 0.0
+
+    def look_early(self, *, widen: float = 0.0) -> None:
+        """End the comparison if the candidate is slower by more than ``clear``; else go on as if nobody had looked, but
+        for the error spent.
+        """
+        low, high = self._interval(self.design.early_alpha, widen)
+        self.spent += self.design.early_alpha
+        if high < math.log1p(-self.design.clear) and high - low < math.log1p(self.design.early_width):
+            self._conclude(low, high, final=False)
+
+    @property
     def decided(self) -> bool:
         """Whether the last look decided, or none may follow."""
         return self.estimate is not None and (self.estimate.verdict != "undecided" or self.estimate.final)
@@ -239,16 +261,21 @@ class Comparison:
         cumulative = design.alpha * (1.0 if final else min(max(information, 0.0), 1.0) ** design.rho)
         # A look that came early relative to the plan still needs a level that is not zero.
         alpha = max(cumulative - self.spent, 0.0)
-        values = np.asarray(self.log_ratios)
-        centre = float(midmean(values))
         if alpha <= 1e-6:
             low, high = -math.inf, math.inf
         else:
-            low, high = interval(values, alpha, design)
-            low, high = low - math.log1p(widen), high + math.log1p(widen)
+            low, high = self._interval(alpha, widen)
             self.spent += alpha
         self.next_look = max(len(self.log_ratios) + 1, math.ceil(len(self.log_ratios) * design.growth))
+        return self._conclude(low, high, final=final)
+
+    def _interval(self, alpha: float, widen: float) -> tuple[float, float]:
+        low, high = interval(np.asarray(self.log_ratios), alpha, self.design)
+        return low - math.log1p(widen), high + math.log1p(widen)
+
+    def _conclude(self, low: float, high: float, *, final: bool) -> Estimate:
         bounds = (math.exp(max(low, -WIDEST)), math.exp(min(high, WIDEST)))
-        verdict = classify(*bounds, design.margin)
-        self.estimate = Estimate(math.exp(centre), *bounds, verdict, values.size, self.spent, final)
+        verdict = classify(*bounds, self.design.margin)
+        values = np.asarray(self.log_ratios)
+        self.estimate = Estimate(math.exp(float(midmean(values))), *bounds, verdict, values.size, self.spent, final)
         return self.estimate

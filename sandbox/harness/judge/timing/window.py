@@ -35,7 +35,7 @@ class Window:
 
     Attributes:
         watched: the device, None where nothing can be asked (a CPU, no management library).
-        own_processes: asked anew each time: the process ids that belong to this evaluation.
+        own_processes: the process ids that belong to this evaluation; asked when one is on the device that was not known.
         why_blind: what to say where ``watched`` is None.
     """
 
@@ -50,6 +50,7 @@ class Window:
     _caps: Counter[str] = field(default_factory=Counter)
     _present: set[int] = field(default_factory=set)
     _moves: int = 0
+    _own: set[int] = field(default_factory=set)
 
     def discard_reason(self) -> str:
         """Why the leg that just ended must not count; empty if it may."""
@@ -78,7 +79,9 @@ class Window:
         return self._others(watched, reading)
 
     def _others(self, watched: Watched, reading: Reading) -> str:
-        own = set(self.own_processes())
+        if not reading.processes <= self._own:  # reading /proc costs milliseconds
+            self._own = set(self.own_processes())
+        own = self._own
         if reading.processes and not reading.processes & own:
             return ""  # Process ids of another namespace: nothing can be told apart.
         others = reading.processes - own
