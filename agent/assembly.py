@@ -55,7 +55,9 @@ def assemble(request: OptimizeRequest, known: Preflight | None, device: ChosenDe
         EnvironmentFailure: if a device that is named is not there.
     """
     settings = request.settings
-    device = device or make_sandbox(settings.device, request.problem, known, settings.require_sandbox, settings.cluster)
+    device = device or make_sandbox(
+        settings.device, request.problem, known, settings.require_sandbox, settings.cluster, settings.lanes
+    )
     # Where kernels cannot be timed at all, that is what the user has to know first.
     language = _language(request, device)
     _check_can_be_timed(language, device)

@@ -100,6 +100,8 @@ class Settings(Strict):
     require_sandbox: bool = False
     timeout_s: float = Field(default=60.0, gt=0, le=3600)
     in_flight: int = Field(default=4, ge=1, le=64)
+    lanes: int = Field(default=1, ge=1, le=8)
+    """Judges on one GPU: candidates are compiled and verified side by side, and one at a time is timed, alone."""
     database_url: str | None = None
     budget: BudgetSettings = BudgetSettings()
     models: dict[str, dict[str, Any]] = {}

@@ -49,6 +49,7 @@ def make_sandbox(
     known: Preflight | None = None,
     require_sandbox: bool = False,
     cluster: ClusterOptions | None = None,
+    lanes: int = 1,
 ) -> ChosenDevice:
     """The sandbox that ``--device`` names.
 
@@ -58,20 +59,21 @@ def make_sandbox(
         known: the preflight of an earlier session of the run, so that it is not made again.
         require_sandbox: refuse to run candidates without full isolation.
         cluster: how evaluators of a Ray cluster are placed.
+        lanes: judges on one CUDA GPU (see :mod:`tilecast.sandbox.lanes`).
 
     Raises:
         UsageError: for a form that is not known or not there yet, or a folder without a record.
         EnvironmentFailure: if a GPU is named and there is none.
     """
     if spec == "auto":
-        return _auto(problem, known, require_sandbox)
+        return _auto(problem, known, require_sandbox, lanes)
     if spec.startswith(REPLAY):
         return _replay(spec, f"device: measurements recorded in {spec.removeprefix(REPLAY)}", problem, known)
     if spec == CPU:
         return ChosenDevice(_local("cpu", None, require_sandbox), "device: this machine's CPU", "cpu")
     head, _, rest = spec.partition(":")
     if head == "cuda":
-        return _cuda(spec, rest, require_sandbox)
+        return _cuda(spec, rest, require_sandbox, lanes)
     if head == RAY:
         return _ray(spec, problem, known, require_sandbox, cluster or ClusterOptions())
     if head in NOT_YET:
@@ -96,10 +98,10 @@ def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[Gpu]:
     return visible
 
 
-def _auto(problem: Problem, known: Preflight | None, require_sandbox: bool) -> ChosenDevice:
+def _auto(problem: Problem, known: Preflight | None, require_sandbox: bool, lanes: int) -> ChosenDevice:
     found = visible_gpus()
     if found:
-        chosen = _cuda("cuda:0", "0", require_sandbox)
+        chosen = _cuda("cuda:0", "0", require_sandbox, lanes)
         return ChosenDevice(chosen.sandbox, f"device: auto chose {found[0].name} (cuda:0)", chosen.spec)
     if problem.recorded is not None:
         line = f"device: auto found no CUDA GPU and takes the measurements recorded in {problem.recorded}"
@@ -108,7 +110,7 @@ def _auto(problem: Problem, known: Preflight | None, require_sandbox: bool) -> C
     return ChosenDevice(_local("cpu", None, require_sandbox), line, "cpu")
 
 
-def _cuda(spec: str, number: str, require_sandbox: bool) -> ChosenDevice:
+def _cuda(spec: str, number: str, require_sandbox: bool, lanes: int = 1) -> ChosenDevice:
     if number and not number.isdecimal():
         raise UsageError(f"--device {spec}: the part after the colon is a GPU's number, such as cuda:0")
     index, found = int(number or 0), visible_gpus()
@@ -118,9 +120,13 @@ def _cuda(spec: str, number: str, require_sandbox: bool) -> ChosenDevice:
             f"--device {spec}: there is no such CUDA GPU on this machine (found: {there}); "
             "use --device cpu, or replay:DIR for recorded measurements"
         )
-    return ChosenDevice(
-        _local("cuda", index, require_sandbox), f"device: {found[index].name} (cuda:{index})", f"cuda:{index}"
-    )
+    line = f"device: {found[index].name} (cuda:{index})"
+    if lanes > 1:
+        from tilecast.sandbox.lanes import LanedSandbox
+
+        sandbox: Sandbox = LanedSandbox(f"cuda:{index}", lanes, require_sandbox=require_sandbox)
+        return ChosenDevice(sandbox, f"{line}; {lanes} judges verify, one at a time times", f"cuda:{index}")
+    return ChosenDevice(_local("cuda", index, require_sandbox), line, f"cuda:{index}")
 
 
 def _local(kind: str, index: int | None, require_sandbox: bool) -> Sandbox:

@@ -25,9 +25,9 @@ class JudgeSaid(Exception):
 class JudgeClient:
     """One judge process; requests block."""
 
-    def __init__(self, device: str, state_dir: Path) -> None:
+    def __init__(self, device: str, state_dir: Path, quiet: str | None = None) -> None:
         self.channel, theirs = Channel.pair()
-        config = {"device": device, "state_dir": str(state_dir), "require_sandbox": False}
+        config = {"device": device, "state_dir": str(state_dir), "require_sandbox": False, "quiet": quiet}
         command = [sys.executable, "-m", "tilecast.sandbox.harness.judge", str(theirs.fileno()), json.dumps(config)]
         self.process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr

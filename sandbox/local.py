@@ -33,14 +33,21 @@ def default_state_dir() -> Path:
 class LocalSandbox:
     """The sandbox protocol for ``cpu`` or ``cuda`` (``index`` or ``cuda:N``).
 
-    Every call takes the device's lock, a file in ``state_dir``, so that runs of several processes take turns.
+    Every call takes the device's lock, a file in ``state_dir``, so that runs of several processes take turns. With ``quiet``,
+    a lock file that several judges have in common, calls of these run side by side and only timing is done alone.
     """
 
     benchmark_verifies = True
     """A benchmark is a whole verification first, in the same worker: asking for one before would pay for it twice."""
 
     def __init__(
-        self, kind: str, *, index: int | None = None, require_sandbox: bool = False, state_dir: Path | None = None
+        self,
+        kind: str,
+        *,
+        index: int | None = None,
+        require_sandbox: bool = False,
+        state_dir: Path | None = None,
+        quiet: Path | None = None,
     ) -> None:
         head, _, number = kind.partition(":")
         if head not in ("cpu", "cuda") or (number and not number.isdecimal()):
@@ -49,7 +56,9 @@ class LocalSandbox:
         chosen = index if index is not None else int(number or 0)
         self.spec = "cpu" if head == "cpu" else f"cuda:{chosen}"
         self._state_dir = state_dir or default_state_dir()
-        self._judge = JudgeProcess(self.spec, self._state_dir, require_sandbox=require_sandbox)
+        self._judge = JudgeProcess(self.spec, self._state_dir, require_sandbox=require_sandbox, quiet=quiet)
+        # Judges that agree among themselves when to be quiet share the device's turn.
+        self._lock_kind = fcntl.LOCK_EX if quiet is None else fcntl.LOCK_SH
         self._turn = threading.Lock()
         self._stopping = threading.Event()
         self._hello: dict[str, Any] | None = None
@@ -143,7 +152,7 @@ class LocalSandbox:
             waiting = False
             while True:
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(file, self._lock_kind | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
                     if not waiting:

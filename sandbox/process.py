@@ -51,8 +51,12 @@ def scrubbed_environment(environ: Mapping[str, str] = os.environ) -> dict[str, s
 class JudgeProcess:
     """One judge for one device, started at the first request. Requests are made one at a time (a lock sees to it)."""
 
-    def __init__(self, device: str, state_dir: Path, *, require_sandbox: bool = False) -> None:
+    def __init__(
+        self, device: str, state_dir: Path, *, require_sandbox: bool = False, quiet: Path | None = None
+    ) -> None:
         config = {"device": device, "state_dir": str(state_dir), "require_sandbox": require_sandbox}
+        if quiet is not None:
+            config["quiet"] = str(quiet)
         self._config, self.device = json.dumps(config), device
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None

@@ -18,6 +18,7 @@ import pytest
 from tilecast.agent.interrupts import descendants
 from tilecast.sandbox.base import EvaluationOptions
 from tilecast.sandbox.errors import EnvironmentFailure
+from tilecast.sandbox.harness.wire import Channel
 from tilecast.sandbox.local import LocalSandbox
 from tilecast.sandbox.problem import Problem, load_problem
 from tilecast.sandbox.schema import EvaluationStatus, Verification
@@ -389,3 +390,13 @@ def test_what_a_worker_needs_may_lie_under_tmp(tmp_path: Path) -> None:
         assert run.stdout.strip() == "seen", run.stderr
     finally:
         shutil.rmtree(place)
+
+
+def test_a_closed_connection_is_told_from_an_answer_nobody_asked_for() -> None:
+    ours, theirs = Channel.pair()
+    assert not ours.hung_up()
+    theirs.sendall(b'{"unasked": true}\n')
+    assert ours.pending() and not ours.hung_up()
+    assert ours.receive(1.0) == {"unasked": True}
+    theirs.close()
+    assert ours.pending() and ours.hung_up()

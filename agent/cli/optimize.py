@@ -66,6 +66,10 @@ def optimize(
         bool, typer.Option("--confirm/--no-confirm", help="Examine a new best a second time, in a fresh process.")
     ] = True,
     seed: Annotated[int | None, typer.Option(help="Seed of every random choice (default 0).")] = None,
+    lanes: Annotated[
+        int | None,
+        typer.Option(min=1, max=8, help="Judges on the GPU: several verify, one at a time times (default 1)."),
+    ] = None,
     in_flight: Annotated[
         int | None, typer.Option(min=1, max=64, help="Proposals of a model asked for at once (default 4).")
     ] = None,
@@ -95,6 +99,7 @@ def optimize(
         "target": target,
         "language": language,
         "in_flight": in_flight,
+        "lanes": lanes,
         "pure": pure,
         "require_sandbox": require_sandbox,
         "timeout_s": timeout,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tilecast.sandbox.harness.wire import Channel
+from tilecast.sandbox.harness.worker import launch_stubs, tool
 from tilecast.sandbox.harness.worker import main as worker
-from tilecast.sandbox.harness.worker import tool
 
 _SERVED = ("candidate", "reference")
 
@@ -15,12 +15,15 @@ def run(name: str, args: dict[str, Any], channel: Channel) -> int:
     """Run one job in this process and return its exit status.
 
     ``candidate`` and ``reference`` answer requests until the judge hangs up; ``evidence`` answers once, with
-    ``{"result": …}`` or ``{"failed": why}``; ``tool`` becomes another program.
+    ``{"result": …}`` or ``{"failed": why}``, and so does ``stubs``; ``tool`` becomes another program.
     """
     if name in _SERVED:
         return worker.serve(name, args, channel)
     if name == "evidence":
         return _once(args, channel)
+    if name == "stubs":
+        channel.send({"result": launch_stubs.build(args)})
+        return 0
     if name == "tool":
         return tool.run(args, channel)
     channel.send({"failed": f"there is no job {name!r}"})

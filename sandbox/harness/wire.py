@@ -134,6 +134,17 @@ class Channel:
         """Whether something was received, or can be, that nobody has asked for yet (closing counts)."""
         return bool(self._lines or self._buffer) or bool(select.select([self._sock], [], [], 0)[0])
 
+    def hung_up(self) -> bool:
+        """Whether the other side closed the connection and nothing more is to come."""
+        if self._lines or self._buffer:
+            return False
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # reset by a peer that was killed
+            return True
+
     def drop_received(self) -> None:
         """Forget what was received and not yet asked for, closing descriptors that came along."""
         self._lines.clear()

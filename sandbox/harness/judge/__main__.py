@@ -1,6 +1,7 @@
 """The judge: answers the host's requests on an inherited socket. ``python -m tilecast.sandbox.harness.judge FD CONFIG``.
 
-CONFIG is a JSON object: ``device`` (``cpu`` or ``cuda:N``), ``state_dir`` (or null), ``require_sandbox``. One request at
+CONFIG is a JSON object: ``device`` (``cpu`` or ``cuda:N``), ``state_dir`` (or null), ``require_sandbox``, and ``quiet``: the lock
+file of a device that several judges share (or nothing). One request at
 a time; long work sends progress lines. The host interrupts by ending this process's group.
 """
 
@@ -26,7 +27,9 @@ from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, ProblemRef
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
 from tilecast.sandbox.harness.judge.lint import lint_study
 from tilecast.sandbox.harness.judge.lint import refused as lint_refused
+from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.reference import Reference
+from tilecast.sandbox.harness.judge.stubs import LaunchStubs
 from tilecast.sandbox.harness.judge.study import Study, preflight, study_problem
 from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
 from tilecast.sandbox.harness.judge.verify import Verifier, refused
@@ -49,7 +52,8 @@ class Judge:
 
     def __post_init__(self) -> None:
         self.hangs = KnownHangs(self.state_dir)
-        self.builds = BuildFolders()
+        self.stubs = LaunchStubs(self.zygotes, self.device.type)
+        self.builds = BuildFolders(seed=self.stubs.seed)
         self.desk = TimingDesk(None if self.state_dir is None else Path(self.state_dir))
         self.operations: dict[str, Callable[[Message, Progress], Message]] = {
             "hello": self._hello,
@@ -107,7 +111,8 @@ class Judge:
             while len(self.studies) >= _KEPT_STUDIES:
                 self._drop(next(iter(self.studies)))
             try:
-                known = study_problem(self.zygotes, problem, self.device, progress)
+                with self.zygotes.quiet.shared():
+                    known = study_problem(self.zygotes, problem, self.device, progress)
             except ProblemRefused as refusal:
                 known = refusal
             self.studies[key] = known
@@ -122,7 +127,8 @@ class Judge:
             study.close()
 
     def _verifier(self, args: Message, progress: Progress) -> Verifier:
-        return Verifier(self.zygotes, self._study(args["problem"], progress), self.device, self.hangs, self.builds)
+        study = self._study(args["problem"], progress)
+        return Verifier(self.zygotes, study, self.device, self.hangs, self.builds, self.stubs)
 
     def _describe(self, args: Message, progress: Progress) -> Message:
         reference = Reference.open(self.zygotes, args["problem"], self.device)
@@ -173,6 +179,7 @@ class Judge:
             self._drop(key)
         self.zygotes.close()
         self.builds.close()
+        self.stubs.close()
 
 
 def _error(kind: str, message: str) -> Message:
@@ -238,7 +245,8 @@ def main(arguments: list[str]) -> int:
     device = torch.device(config["device"])
     torch.set_num_threads(1)  # small tensors, on a machine that others use too; on a GPU the comparisons run there
     torch.set_grad_enabled(False)
-    judge = Judge(device, config.get("state_dir"), bool(config.get("require_sandbox")))
+    zygotes = Zygotes(Quiet(config.get("quiet")))
+    judge = Judge(device, config.get("state_dir"), bool(config.get("require_sandbox")), zygotes)
     judge.zygotes.start()
     try:
         if device.type == "cuda" and not torch.cuda.is_available():

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 KEPT = 8
@@ -17,10 +18,13 @@ _PREFIX = "tilecast-builds-"
 
 
 class BuildFolders:
-    """Gives folders out and takes them back; the least recently used of more than ``kept`` are removed."""
+    """Gives folders out and takes them back; the least recently used of more than ``kept`` are removed.
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    ``seed`` puts into a new folder what the judge itself has built.
+    """
+
+    def __init__(self, kept: int = KEPT, seed: Callable[[str], None] = lambda folder: None) -> None:
+        self._kept, self._seed = kept, seed
         self._home: Path | None = None
         self._folders: dict[str, str] = {}
 
@@ -31,6 +35,7 @@ class BuildFolders:
             return known
         folder = tempfile.mkdtemp(dir=self._place())
         os.chmod(folder, 0o777)  # workers have user ids of their own
+        self._seed(folder)
         return folder
 
     def give_back(self, source: str, folder: str, *, passed: bool) -> None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tilecast.sandbox.harness.judge import probes
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.checker import Checker, Rejected
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
 from tilecast.sandbox.harness.judge.languages import static_hints
 from tilecast.sandbox.harness.judge.pace import Pace
 from tilecast.sandbox.harness.judge.purity import check_purity
+from tilecast.sandbox.harness.judge.questions import BURST_CALLS, Questions
 from tilecast.sandbox.harness.judge.script import Call, Segment
 from tilecast.sandbox.harness.judge.session import Session
-from tilecast.sandbox.harness.judge.study import Progress, free_bytes
+from tilecast.sandbox.harness.judge.study import Progress
 from tilecast.sandbox.harness.wire import Message
 
 if TYPE_CHECKING:
@@ -54,7 +54,9 @@ class CandidateRun:
         self.study = owner.study
         self.trail = Trail()
         self.checker: Checker | None = None
-        self.pace = Pace(owner.device.type, len(self.study.cases), self._timeout_s())
+        small = sum(case.is_small for case in self.study.cases)
+        self.pace = Pace(owner.device.type, len(self.study.cases), self._timeout_s(), small)
+        self.questions = Questions(self.study, self.pace, owner.device)
 
     def outcome(self) -> tuple[str, str, str]:
         """Status, reason and the workload where it was decided (empty if none)."""
@@ -83,6 +85,7 @@ class CandidateRun:
             self.trail.broke(failure.rule or failure.status.lower(), failure.reason)
             return failure.status, failure.reason, ""
         finally:
+            self.questions.stop()
             self.owner.builds.give_back(source, cache, passed=passed)
 
     def _timeout_s(self) -> float:
@@ -95,6 +98,8 @@ class CandidateRun:
 
     def _check(self, session: Session, source: str) -> None:
         self.progress("importing and building")
+        # Where configurations will be tried, the reference is needed for them before the segments.
+        self.questions.begin(first_calls=True, segments="autotune" not in source)
         session.load(source)
         self._refuse_findings(session, "import")
         self._build(session)
@@ -104,9 +109,15 @@ class CandidateRun:
         self._segments(session)
         self._repeat(session)
         self._refuse_findings(session, "the calls")
+        self._offer_stubs(session)
         self.trail.held("state", "settings, environment, clocks and library functions are as before the import")
         assert self.checker is not None
         self.trail.held("calls", f"{self.checker.calls} calls judged, {self.checker.rechecked} outputs looked at again")
+
+    def _offer_stubs(self, session: Session) -> None:
+        """What this worker had to build may be built once for all that follow."""
+        if self.owner.stubs is not None and not self.owner.stubs.why_not:
+            self.owner.stubs.offer(session.request({"op": "stubs"}, "list of launch modules").get("stubs"))
 
     def _refuse_findings(self, session: Session, when: str) -> None:
         for item in session.findings():
@@ -130,18 +141,12 @@ class CandidateRun:
         for case in self.study.cases:
             self.progress(f"first calls on {case.name}")
             session.use(case.name)
-            for number, call in enumerate(self._warm_calls(case)):
+            for number, call in enumerate(self.questions.first_calls(case)):
                 self._before_call(session, case, case.state)
                 result = self.checker.call(case, call)
                 if number:  # the first one compiled
                     self.pace.note(result.judge_ms / 1e3)
             self.checker.finish(case)
-
-    def _warm_calls(self, case: WorkloadCase) -> list[Call]:
-        store = self.study.store.warm
-        if case.name not in store or not case.is_small:
-            store[case.name] = self.study.makers[case.name].warm_calls()
-        return store[case.name]
 
     def _configurations(self, session: Session) -> None:
         """Every autotune configuration gives a right answer, not only the one that won."""
@@ -150,6 +155,7 @@ class CandidateRun:
         if type(count) is not int or count < 2:
             return
         count = min(count, _MOST_CONFIGURATIONS)
+        self.questions.stop()
         cases = [case for case in self.study.cases if self.pace.affords(count, case)]
         cases = cases or [min(self.study.cases, key=lambda case: case.call_bytes)]
         for index in range(count):
@@ -177,7 +183,7 @@ class CandidateRun:
             session.construct("ModelNew", case.arguments, slot=case.name)
             if case.state:
                 session.set_parameters(case.state)
-            evidence = check_purity(session, case, self._warm_calls(case)[0])
+            evidence = check_purity(session, case, self.study.makers[case.name].warm_calls(1)[0])
         self.trail.held("pure", evidence)
 
     def _lock(self, session: Session) -> None:
@@ -206,44 +212,15 @@ class CandidateRun:
         self.trail.held("repeats", "the same inputs twice, the first answer overwritten in between")
 
     def _segments(self, session: Session) -> None:
-        """Kept and newly drawn segments of all workloads, in random order."""
-        rng = self.study.makers[self.study.cases[0].name].rng
-        jobs: list[tuple[WorkloadCase, Segment | list[probes.Step]]] = []
-        for case in self.study.cases:
-            wanted = self.pace.calls(case)
-            kept = self.study.store.take(case.name, rng)
-            jobs += [(case, segment) for segment in kept]
-            lacking = wanted - sum(len(segment.calls) for segment in kept)
-            if self.pace.affords(14, case) and self._fits(case, 14) and not any(segment.is_burst for segment in kept):
-                burst = self.study.makers[case.name].burst()
-                jobs.append((case, burst))
-                lacking -= len(burst)
-            if lacking > 0:
-                jobs += [(case, steps) for steps in self.study.makers[case.name].plan(max(2, lacking))]
-        rng.shuffle(jobs)
-        for number, (case, job) in enumerate(jobs, 1):
-            self.progress(f"checking {case.name}, part {number} of {len(jobs)}")
-            if isinstance(job, Segment):
-                self._play(session, job, iter(job.calls))
-            else:
-                self._draw_and_play(session, case, job)
-
-    def _draw_and_play(self, session: Session, case: WorkloadCase, steps: list[probes.Step]) -> None:
-        drawn = self.study.makers[case.name].segment(steps)
-        segment = next(drawn)
-        assert isinstance(segment, Segment)
-        keeps = case.is_small
-
-        def calls() -> Iterator[Call]:
-            for item in drawn:
-                assert isinstance(item, Call)
-                if keeps:
-                    segment.calls.append(item)
-                yield item
-
-        self._play(session, segment, calls())
-        if keeps:
-            self.study.store.keep(segment)
+        """The segments of all workloads, in random order; fewer where calls turned out to be slow."""
+        if not self.questions.draws_segments:
+            self.questions.begin(first_calls=False, segments=True)
+        jobs = self.questions.jobs
+        for number, job in enumerate(jobs):
+            if self.questions.wanted(number):
+                self.progress(f"checking {job.case.name}, part {number + 1} of {len(jobs)}")
+                self._play(session, *self.questions.segment(number))
+        self.questions.stop()
 
     def _play(self, session: Session, segment: Segment, calls: Iterator[Call]) -> None:
         assert self.checker is not None
@@ -252,7 +229,11 @@ class CandidateRun:
         if segment.state:
             session.set_parameters(segment.state, inplace=self.checker.calls % 2 == 0)
         group: list[Call] = []
-        bursts = not case.contract.written_state and not case.contract.consumes_rng and self._fits(case, 14)
+        bursts = (
+            not case.contract.written_state
+            and not case.contract.consumes_rng
+            and self.questions.fits(case, BURST_CALLS)
+        )
         for call in calls:
             if call.step.burst and bursts:
                 group.append(call)
@@ -263,10 +244,6 @@ class CandidateRun:
             self.pace.note(result.judge_ms / 1e3)
         self._burst(case, group)
         self.checker.finish(case)
-
-    def _fits(self, case: WorkloadCase, calls: int) -> bool:
-        """Whether so many calls may lie in memory at once, here and in the worker."""
-        return case.is_small or calls * case.call_bytes * 3 <= free_bytes(self.owner.device) // 2
 
     def _burst(self, case: WorkloadCase, group: list[Call]) -> None:
         assert self.checker is not None

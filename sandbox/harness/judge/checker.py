@@ -58,6 +58,10 @@ class Checker:
         """One call, with its buffers chosen as its step says, judged in full."""
         if call.step.pause_ms:
             time.sleep(call.step.pause_ms / 1e3)
+        with self.session.quiet.shared():
+            return self._call(case, call)
+
+    def _call(self, case: WorkloadCase, call: Call) -> CallResult:
         prepared = self._place(case, call)
         poison = probes.poison_bytes(call.step)
         result = self.session.call(prepared, poison=poison, hold=_HELD, seed=call.seed)
@@ -68,6 +72,10 @@ class Checker:
 
     def burst(self, case: WorkloadCase, calls: Sequence[Call]) -> None:
         """Calls back to back, judged afterwards; each output was copied out as soon as its call returned."""
+        with self.session.quiet.shared():
+            self._burst(case, calls)
+
+    def _burst(self, case: WorkloadCase, calls: Sequence[Call]) -> None:
         self._finish_pending(case)
         batch = [self._new(case, call) for call in calls]
         results = self.session.call_many(batch)
@@ -80,6 +88,10 @@ class Checker:
 
     def repeat(self, case: WorkloadCase, call: Call) -> None:
         """The same contents twice, the first answer overwritten in between: nobody may hand out a kept one."""
+        with self.session.quiet.shared():
+            self._repeat(case, call)
+
+    def _repeat(self, case: WorkloadCase, call: Call) -> None:
         for attempt in (1, 2):
             prepared = self._new(case, call)
             result = self.session.call(prepared, seed=call.seed, scribble=True, poison=probes.poison_bytes(call.step))
@@ -255,11 +267,12 @@ class Checker:
 
     def finish(self, case: WorkloadCase) -> None:
         """Before leaving a workload: look at what is left, drop what is kept."""
-        self._finish_pending(case)
-        old = self._reused.pop(case.name, None)
-        if old is not None:
-            self.session.memory.discard(old)
-        self.session.forget()
+        with self.session.quiet.shared():
+            self._finish_pending(case)
+            old = self._reused.pop(case.name, None)
+            if old is not None:
+                self.session.memory.discard(old)
+            self.session.forget()
 
     def _compare_again(self, case: WorkloadCase, item: _Pending) -> None:
         later = self.session.recheck(item.result, item.prepared)

@@ -14,6 +14,7 @@ import torch
 from tilecast.sandbox.harness import arena
 from tilecast.sandbox.harness.isolation import Limits
 from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, Failure, WorkerFailed, of_wait_status
+from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.results import findings_of
 from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
 from tilecast.sandbox.harness.judge.surroundings import limits_for
@@ -42,8 +43,8 @@ class SessionOptions:
 class WorkerLink:
     """A live worker and its conversation. Not thread-safe, except :meth:`kill`."""
 
-    def __init__(self, worker: WorkerProcess, options: SessionOptions, level: str) -> None:
-        self._worker, self.options, self.level = worker, options, level
+    def __init__(self, worker: WorkerProcess, options: SessionOptions, level: str, quiet: Quiet) -> None:
+        self._worker, self.options, self.level, self.quiet = worker, options, level, quiet
         self._left_s = options.timeout_s
         self._sequence = 0
         self._nonce: str | None = None
@@ -72,7 +73,7 @@ class WorkerLink:
         if first != {"up": True}:
             worker.kill()
             raise EnvironmentBroken(f"a worker could not be confined: {first.get('setup_failed', first)}")
-        return cls(worker, options, zygotes.level)
+        return cls(worker, options, zygotes.level, zygotes.quiet)
 
     def request(self, message: Message, doing: str, *, timeout_s: float | None = None) -> Message:
         """One request and its only answer.
@@ -80,6 +81,11 @@ class WorkerLink:
         Raises:
             WorkerFailed: for a failure reported, a crash, a time-out or an answer that is not bound to this request.
         """
+        # The wait for others on the device is not the worker's time.
+        with self.quiet.shared():
+            return self._request(message, doing, timeout_s)
+
+    def _request(self, message: Message, doing: str, timeout_s: float | None) -> Message:
         if self._dead is not None:
             raise WorkerFailed(self._dead)
         limit = self._time_left(timeout_s)
@@ -113,6 +119,10 @@ class WorkerLink:
             raise self._fail(self._obituary("hand-over")) from None
 
     def _announce(self, new: arena.Arena) -> None:
+        with self.quiet.shared():
+            self._share(new)
+
+    def _share(self, new: arena.Arena) -> None:
         description, fds = new.message()
         if self._dead is not None:
             raise WorkerFailed(self._dead)
@@ -133,8 +143,8 @@ class WorkerLink:
         return self._left_s if timeout_s is None else min(self._left_s, timeout_s)
 
     def _hung_up(self) -> bool:
-        """Whether what is pending is only the end of the connection."""
-        return self._worker.wait_status(0.0) is not None
+        """Whether what is pending is only the end of the connection (on a busy machine its cause is reported later)."""
+        return self._worker.channel.hung_up() or self._worker.wait_status(0.0) is not None
 
     def _obituary(self, doing: str) -> Failure:
         status = self._worker.wait_status(2.0)
@@ -204,8 +214,9 @@ class WorkerLink:
 
     def close(self) -> None:
         """As :meth:`kill`, and give the shared memory back."""
-        self.kill()
-        self.memory.close()
+        with self.quiet.shared():
+            self.kill()
+            self.memory.close()
 
     def __enter__(self) -> Self:
         return self

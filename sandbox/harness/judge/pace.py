@@ -22,6 +22,8 @@ class Pace:
     device_type: str
     workloads: int
     timeout_s: float
+    small: int = 0
+    """How many of the workloads are small."""
     call_s: float = 0.0
 
     def note(self, seconds: float) -> None:
@@ -29,8 +31,15 @@ class Pace:
         self.call_s = seconds if self.call_s == 0.0 else 0.7 * self.call_s + 0.3 * seconds
 
     def calls(self, case: WorkloadCase) -> int:
-        """For one workload: its share of :data:`CALLS`, or what the budget allows."""
+        """For one workload: its share of :data:`CALLS`, or what the budget allows.
+
+        Large inputs cost most and find least: where there are small workloads, the others get the fewest calls. (Every
+        output of a timed call is checked as well.)
+        """
+        large = self.workloads - self.small
         share = max(LEAST_CALLS, CALLS // self.workloads + 1)
+        if self.small and large:
+            share = max(LEAST_CALLS, (CALLS - large * LEAST_CALLS) // self.small + 1) if case.is_small else LEAST_CALLS
         reference_s = max(1e-4, case.run_s + case.truth_s)
         by_reference = probes.call_count(reference_s, _BUDGET_S[self.device_type] / self.workloads, LEAST_CALLS, share)
         return min(

@@ -77,10 +77,11 @@ class Segment:
     @property
     def size_bytes(self) -> int:
         """Memory it holds, roughly."""
-        return sum(_bytes(call) for call in self.calls)
+        return sum(call_bytes(call) for call in self.calls)
 
 
-def _bytes(call: Call) -> int:
+def call_bytes(call: Call) -> int:
+    """Memory that its inputs and expected outputs take, roughly."""
     inputs = sum(item.numel() * item.element_size() for item in tensors_in(call.inputs))
     return inputs + sum(item.truth.numel() * item.truth.element_size() * 2 for item in call.answer.outputs)
 

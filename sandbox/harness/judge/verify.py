@@ -18,6 +18,7 @@ from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
 from tilecast.sandbox.harness.judge.languages import needs_interpreter
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
+from tilecast.sandbox.harness.judge.stubs import LaunchStubs
 from tilecast.sandbox.harness.judge.study import Progress, Study
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.wire import Message
@@ -34,6 +35,7 @@ class Verifier:
     device: torch.device
     hangs: KnownHangs
     builds: BuildFolders = field(default_factory=BuildFolders)
+    stubs: LaunchStubs | None = None
 
     def verify(self, candidate: Message, options: Message, progress: Progress) -> Message:
         """The fields of the host's ``Verification`` (without the schema's number)."""

@@ -12,6 +12,7 @@ from typing import Any
 from tilecast.sandbox.harness import process_tree
 from tilecast.sandbox.harness.isolation import Enclosure, Limits
 from tilecast.sandbox.harness.judge.failure import EnvironmentBroken
+from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.surroundings import clean_environment, enclosure_for, limits_for
 from tilecast.sandbox.harness.wire import Channel, WireError
 
@@ -175,8 +176,9 @@ class _Server:
 class Zygotes:
     """Both fork servers (native and interpreter), by need."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet: Quiet | None = None) -> None:
         self._servers: dict[bool, _Server] = {}
+        self.quiet = quiet or Quiet()
 
     def start(self, *, interpret: bool = False) -> None:
         """Begin starting one, without waiting."""
@@ -247,7 +249,13 @@ class Zygotes:
         raise AssertionError("unreachable")
 
     def run_job(
-        self, name: str, args: dict[str, Any], limits: Limits, timeout_s: float, *, interpret: bool = False
+        self,
+        name: str,
+        args: dict[str, Any],
+        limits: Limits,
+        timeout_s: float,
+        *,
+        interpret: bool = False,
     ) -> dict[str, Any]:
         """Run a one-shot job and return its only answer, ``{"result": …}`` or ``{"failed": why}``.
 

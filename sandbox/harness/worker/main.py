@@ -14,7 +14,7 @@ import torch
 from tilecast.sandbox.harness import arena, seccomp
 from tilecast.sandbox.harness.tensors import BadSpec, TensorSpec, decode_tree, place
 from tilecast.sandbox.harness.wire import Channel, Message, WireClosed
-from tilecast.sandbox.harness.worker import builds, failures, guards, loading
+from tilecast.sandbox.harness.worker import builds, failures, guards, launch_stubs, loading
 from tilecast.sandbox.harness.worker.calling import Caller
 from tilecast.sandbox.harness.worker.memory import Memory
 from tilecast.sandbox.harness.worker.purity import PurityHandlers
@@ -33,6 +33,7 @@ class Worker:
         self.memory = Memory(self.device)
         self.caller = Caller(self.memory)
         self.interpret = bool(args.get("interpret"))
+        self.stubs = launch_stubs.Noted()
         self._bindings: guards.Bindings | None = None
         self._imported_from: guards.CallState | None = None
         self.handlers: dict[str, Handler] = {
@@ -48,6 +49,7 @@ class Worker:
             "forget": self.caller.forget,
             "guards": self._guards,
             "lock": self._lock,
+            "stubs": lambda message: self.stubs.to_message(),
             **TimingHandlers(self.caller, self.device).handlers(),
             **PurityHandlers(self.caller).handlers(),
             **TuningHandlers(interpret=self.interpret).handlers(),
@@ -81,6 +83,7 @@ class Worker:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             torch.cuda.init()  # type: ignore[no-untyped-call]
+            self.stubs.install()
         elif self.interpret:
             self._install_interpreters(source)
         elif message.get("guarded", True):

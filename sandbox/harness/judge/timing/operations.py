@@ -65,7 +65,10 @@ class TimingDesk:
         Raises:
             ProblemRefused: if the reference does not run.
         """
-        bench = self.benchmark(verifier, options, progress)
+        with verifier.zygotes.quiet.exclusive():
+            return self._baselines(self.benchmark(verifier, options, progress), options)
+
+    def _baselines(self, bench: Benchmark, options: Message) -> Message:
         chosen = BenchOptions.of(options)
         if chosen.baseline != "auto" or chosen.baseline_source is not None:
             start = time.perf_counter()
@@ -140,6 +143,10 @@ class _TimedRun(CandidateRun):
             note = "its kernels run in an interpreter on this CPU: checked, but a time would mean nothing"
             self.timing = {"details": {"notes": [note]}}
             return
+        with self.owner.zygotes.quiet.exclusive():
+            self._time(session, source)
+
+    def _time(self, session: Session, source: str) -> None:
         bench = self.desk.benchmark(self.owner, self.options, self.progress)
         chosen = BenchOptions.of(self.options)
         session.extend(chosen.max_seconds + _OVERHEAD_S)
