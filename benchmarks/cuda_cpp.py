@@ -23,6 +23,7 @@ _FIRST_CALL = """
 import json, os, sys, tempfile, time
 os.environ["TORCH_EXTENSIONS_DIR"] = tempfile.mkdtemp()
 import torch
+torch.cuda.set_device(sys.argv[2])  # a kernel launched by hand goes to the current device
 torch.zeros(1, device=sys.argv[2])
 x = torch.randn(16384, 4096, device=sys.argv[2])
 space = {"__name__": "candidate", "__file__": sys.argv[1]}
