@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tilecast.agent.machine import Gpu, gpus
-from tilecast.sandbox.base import Preflight, ProgressSink, Sandbox
+from tilecast.sandbox.base import Expected, Preflight, ProgressSink, Sandbox
 from tilecast.sandbox.cluster.options import CPU, ClusterOptions
 from tilecast.sandbox.cluster.options import GPU as CLUSTER_GPU
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
@@ -17,8 +19,8 @@ from tilecast.sandbox.replay import PreflightProvider, ReplaySandbox
 
 REPLAY = "replay:"
 RAY = "ray"
-FORMS = "auto, cuda[:N], cpu, replay:DIR, ray[:ADDRESS]"
-NOT_YET = ("bundle",)
+BUNDLE = "bundle:"
+FORMS = "auto, cuda[:N], cpu, replay:DIR, ray[:ADDRESS], bundle:DIR"
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ def make_sandbox(
         return _auto(problem, known, require_sandbox, lanes)
     if spec.startswith(REPLAY):
         return _replay(spec, f"device: measurements recorded in {spec.removeprefix(REPLAY)}", problem, known)
+    if spec.startswith(BUNDLE):
+        return _bundle(spec, problem, expected)
     if spec == CPU:
         return ChosenDevice(_local("cpu", None, require_sandbox), "device: this machine's CPU", "cpu")
     head, _, rest = spec.partition(":")
@@ -76,8 +80,6 @@ def make_sandbox(
         return _cuda(spec, rest, require_sandbox, lanes)
     if head == RAY:
         return _ray(spec, problem, known, require_sandbox, cluster or ClusterOptions())
-    if head in NOT_YET:
-        raise UsageError(f"--device {spec}: {head} is not part of this version yet; there are {FORMS}")
     raise UsageError(f"--device {spec!r} is not known; there are {FORMS}")
 
 
@@ -133,6 +135,23 @@ def _local(kind: str, index: int | None, require_sandbox: bool) -> Sandbox:
     from tilecast.sandbox.local import LocalSandbox
 
     return LocalSandbox(kind, index=index, require_sandbox=require_sandbox)
+
+
+def _bundle(spec: str, problem: Problem, expected: Expected | None) -> ChosenDevice:
+    """``bundle:DIR``, or ``bundle:DIR#STREAM`` for work that was begun before."""
+    from tilecast.sandbox.bundle import BundleSandbox
+
+    place, _, stream = spec.removeprefix(BUNDLE).partition("#")
+    if not place:
+        raise UsageError(f"--device {spec}: name a folder that both hosts can have, such as bundle:work")
+    if Path(place).exists() and not Path(place).is_dir():
+        raise UsageError(f"--device {spec}: {place} is not a folder")
+    if stream and not re.fullmatch(r"[A-Za-z0-9_]{1,64}", stream):
+        raise UsageError(f"--device {spec}: the part after # is a name of letters, digits and _")
+    folder, stream = Path(place).resolve(), stream or f"r{secrets.token_hex(4)}"
+    sandbox = BundleSandbox(folder, stream, problem, expected)
+    line = f"device: bundles in {folder}; on the host with the GPU run {sandbox.command}"
+    return ChosenDevice(sandbox, line, f"{BUNDLE}{folder}#{stream}")
 
 
 def _replay(spec: str, line: str, problem: Problem, known: Preflight | None) -> ChosenDevice:

@@ -16,13 +16,14 @@ from typing import Any
 
 from tilecast.agent.assembly import Parts, assemble, check_same_run, plan_of
 from tilecast.agent.budget import Ledger, Plan
+from tilecast.agent.elsewhere import leave, no_more_wanted, stop_waiting, take_up
 from tilecast.agent.flights import Flights
 from tilecast.agent.knowledge import Knowledge, Told
 from tilecast.agent.policy import BARREN_LIMIT_FREE, BARREN_LIMIT_PAID, Rules
 from tilecast.agent.pool import ProposalPool
 from tilecast.agent.preparing import prepare
 from tilecast.agent.progress import Began, Ended, Listener, Said, Step
-from tilecast.agent.record.events import EvaluationLost, Failed, SessionOpened
+from tilecast.agent.record.events import Failed, SessionOpened
 from tilecast.agent.record.journal import RunJournal
 from tilecast.agent.record.store import Record, RunLog, sqlite_url
 from tilecast.agent.record.summary import RunHeader
@@ -31,7 +32,7 @@ from tilecast.agent.result import result_of, write_winner
 from tilecast.agent.state import Services
 from tilecast.agent.turns import RunLock, sandbox_turn
 from tilecast.sandbox.base import DeviceFacts, Preflight
-from tilecast.sandbox.errors import TilecastError
+from tilecast.sandbox.errors import TilecastError, WorkLeft
 from tilecast.sandbox.evidence import EvidenceCollector
 from tilecast.sandbox.schema import OptimizeResult
 from tilecast.sandbox.source import Candidate
@@ -130,6 +131,9 @@ class Engine:
             try:
                 prepare(services)
                 run_graph(services, log.run_dir)
+                no_more_wanted(services)
+            except WorkLeft as left:
+                leave(services, left)
             except TilecastError as error:
                 self._wind_up(services)
                 log.append(Failed(error=str(error)))
@@ -157,6 +161,7 @@ class Engine:
         if self._services is not None:
             self._services.interrupted.set()
             self._services.pool.wake()
+        stop_waiting(self.parts.device.sandbox)
 
     def _begin(self) -> RunLog:
         request, parts = self.request, self.parts
@@ -184,11 +189,7 @@ class Engine:
         start = [self.request.start.source] if self.request.start else []
         limits = self.request.limits.as_dict()
         log.append(SessionOpened(number=log.state.sessions + 1, resumed=resumed, limits=limits), start)
-        for candidate in list(log.state.candidates.values()):
-            if candidate.in_flight_gpu_s is not None:
-                why = "its evaluation was cut off when the process ended"
-                charged = candidate.in_flight_gpu_s
-                log.append(EvaluationLost(index=candidate.index, charged_gpu_s=charged, why=why, again=True))
+        take_up(log, self.parts.device.sandbox)
         # The requests open in the record are of the last process: the new ledger holds nothing for them.
         RunJournal(log, Ledger(self.request.limits, time.monotonic)).lose_open()
         spent, minutes = log.state.spent, log.state.elapsed_s / 60

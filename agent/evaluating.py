@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tilecast.agent.budget import Amount
+from tilecast.agent.elsewhere import works_elsewhere
 from tilecast.agent.policy import expected_seconds
 from tilecast.agent.progress import Step
 from tilecast.agent.record.events import EvaluationDone, EvaluationLost, EvaluationStarted
@@ -85,7 +86,8 @@ def attempt(
         began = time.monotonic()
         answer = _watched(services, max(LEAST_S, min(left_s, minutes_left_s)), work)
         took_s = time.monotonic() - began
-    if answer is not None and not (services.sandbox.device.recorded and answer.seconds > left_s):
+    timed_elsewhere = services.sandbox.device.recorded or works_elsewhere(services.sandbox)
+    if answer is not None and not (timed_elsewhere and answer.seconds > left_s):
         return Attempt(answer, answer.seconds)
     spent_s = answer.seconds if answer is not None else took_s
     return Attempt(None, min(spent_s, max(0.0, left_s)), "minutes" if minutes_left_s < left_s else "gpu_seconds")
@@ -117,6 +119,8 @@ def sink(services: Services, candidate: CandidateState) -> ProgressSink:
 
 def _watched(services: Services, allowed_s: float, work: Callable[[EvaluationOptions], Answer]) -> Answer | None:
     options = services.options
+    if works_elsewhere(services.sandbox):
+        return _until(services, work)
     if allowed_s == float("inf") or services.sandbox.device.recorded:
         return work(options)
     cut = threading.Event()
@@ -140,6 +144,20 @@ def _watched(services: Services, allowed_s: float, work: Callable[[EvaluationOpt
     # A time-out under a limit shortened by the budget says nothing about the candidate.
     shortened = answer.status is EvaluationStatus.TIMEOUT and limits["timeout_s"] < options.timeout_s
     return None if cut.is_set() or shortened else answer
+
+
+def _until(services: Services, work: Callable[[EvaluationOptions], Answer]) -> Answer:
+    """Wait for work that is done elsewhere, no longer than the run has minutes: the wait is no device time."""
+    minutes_left_s = services.ledger.left("minutes") * 60
+    if minutes_left_s == float("inf"):
+        return work(services.options)
+    timer = threading.Timer(max(LEAST_S, minutes_left_s), services.sandbox.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        return work(services.options)
+    finally:
+        timer.cancel()
 
 
 def _left_s(services: Services, candidate: CandidateState) -> float:

@@ -36,15 +36,21 @@ class Knowledge:
     """The fixed part (problem, device, start kernel) and the growing list of candidates tried, in the order judged."""
 
     def __init__(self, log: RunLog, problem: Problem, device: DeviceFacts, told: Told) -> None:
-        self._log, self._problem, self._device, self._language = log, problem, device, told.language
+        self._log, self._problem, self._language = log, problem, told.language
         self._workload = told.workload
-        self.hardware = find_hardware(device.name) if told.target is None else require_hardware(told.target)
+        self._told = told
+        self.settle_device(device)
         self._tried: list[Tried] = []
         self._seqs: list[int] = []
         self._source = lru_cache(maxsize=1024)(log.record.text)
         for candidate in sorted(log.state.candidates.values(), key=lambda c: c.judged_seq):
             if candidate.judged is not None:
                 self.judged(candidate)
+
+    def settle_device(self, device: DeviceFacts) -> None:
+        """The device that measures, which may be known only once it has answered."""
+        self._device, target = device, self._told.target
+        self.hardware = find_hardware(device.name) if target is None else require_hardware(target)
 
     def candidate(self, state: CandidateState) -> Candidate | None:
         """The text of a proposal."""

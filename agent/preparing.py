@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tilecast.agent.budget import Amount
+from tilecast.agent.elsewhere import works_elsewhere
 from tilecast.agent.progress import BaselineKnown, Step
 from tilecast.agent.record.events import BaselinesDone, PreflightDone
 from tilecast.agent.state import Services
 from tilecast.sandbox.base import EvaluationOptions
-from tilecast.sandbox.errors import EnvironmentFailure, NothingMeasured, ProblemError
+from tilecast.sandbox.errors import EnvironmentFailure, NothingMeasured, ProblemError, WorkLeft
 from tilecast.sandbox.schema import EvaluationStatus
 
 Answer = TypeVar("Answer")
@@ -26,12 +27,13 @@ def prepare(services: Services) -> None:
         EnvironmentFailure: if the machine cannot do it.
     """
     _preflight(services)
+    services.knowledge.settle_device(services.sandbox.device)
     _baselines(services)
 
 
 def _preflight(services: Services) -> None:
-    state, device = services.log.state, services.sandbox.device
-    if state.preflight is not None and not device.recorded:
+    state = services.log.state
+    if state.preflight is not None and not services.sandbox.device.recorded:
         return
     services.tell(Step("checking the reference"))
     answer = _within(services, lambda: services.sandbox.preflight(services.problem, _say(services)))
@@ -42,7 +44,9 @@ def _preflight(services: Services) -> None:
     if state.preflight is not None:
         return
     estimate = services.sandbox.estimate(services.problem)
-    done = PreflightDone(device=device, preflight=answer, estimate=estimate, charged_gpu_s=answer.seconds)
+    done = PreflightDone(
+        device=services.sandbox.device, preflight=answer, estimate=estimate, charged_gpu_s=answer.seconds
+    )
     services.log.append(done)
     services.ledger.charge(Amount(gpu_seconds=answer.seconds))
 
@@ -72,6 +76,8 @@ def against(options: EvaluationOptions, fastest: str) -> EvaluationOptions:
 def _within(services: Services, work: Callable[[], Answer]) -> Answer:
     """Do set-up work, ended where the budget of device seconds or minutes ends."""
     left_s = min(services.ledger.left("gpu_seconds"), services.ledger.left("minutes") * 60)
+    if works_elsewhere(services.sandbox):
+        left_s = services.ledger.left("minutes") * 60
     if left_s == float("inf") or services.sandbox.device.recorded:
         return work()
     cut = threading.Event()
@@ -85,6 +91,8 @@ def _within(services: Services, work: Callable[[], Answer]) -> Answer:
     timer.start()
     try:
         answer = work()
+    except WorkLeft:
+        raise
     except EnvironmentFailure:
         if not cut.is_set():
             raise

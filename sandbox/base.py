@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from tilecast.sandbox.problem import Problem, ProblemFacts
@@ -21,7 +22,7 @@ ProgressSink = Callable[[str], None]
 class DeviceFacts(Document):
     """The device as a user would name it, and the figures a roofline needs."""
 
-    kind: Literal["cuda", "cpu", "replay"]
+    kind: Literal["cuda", "cpu", "replay", "bundle"]
     name: str
     """For instance ``NVIDIA H200``, or the CPU's model."""
     index: int | None = None
@@ -51,6 +52,16 @@ class EvaluationOptions(Document):
     """The workload that is timed."""
     confirm: bool = False
     """Time a finalist again in a fresh process with other call counts, and soak it."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run will ask for once the reference is known to be good; sent in advance where a round trip is dear."""
+
+    options: EvaluationOptions
+    start: Candidate | None = None
+    confirm: bool = True
+    """Whether a candidate that takes the lead is examined a second time."""
 
 
 class Preflight(Document):

@@ -38,3 +38,9 @@ class NothingMeasured(TilecastError):
     """The answer is no: nothing could be measured. Exit code 1."""
 
     exit_code = 1
+
+
+class WorkLeft(EnvironmentFailure):
+    """Waiting was given up; the work goes on elsewhere and its result can be had later. Exit code 130."""
+
+    exit_code = 130

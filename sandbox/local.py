@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,19 +14,13 @@ from tilecast.sandbox.base import BaselineTimes, DeviceFacts, Estimate, Evaluati
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.hardware import find_hardware
 from tilecast.sandbox.problem import Problem
-from tilecast.sandbox.process import Interrupted, JudgeProcess
+from tilecast.sandbox.process import Interrupted, JudgeProcess, default_state_dir
 from tilecast.sandbox.schema import Measurement, Verification
 from tilecast.sandbox.source import Candidate
 
 _ASSUMED_S = {"cpu": 4.0, "cuda": 15.0}
 _SETUP_S = {"cpu": 10.0, "cuda": 30.0}
 _POLL_S = 0.1
-
-
-def default_state_dir() -> Path:
-    """Where locks and known hangs are kept: ``state`` under ``TILECAST_HOME`` (default ``~/.tilecast``)."""
-    home = os.environ.get("TILECAST_HOME")
-    return (Path(home) if home else Path.home() / ".tilecast") / "state"
 
 
 class LocalSandbox:

@@ -39,6 +39,12 @@ _SECRET_MARKS = (
 )
 
 
+def default_state_dir() -> Path:
+    """Where locks and known hangs are kept: ``state`` under ``TILECAST_HOME`` (default ``~/.tilecast``)."""
+    home = os.environ.get("TILECAST_HOME")
+    return (Path(home) if home else Path.home() / ".tilecast") / "state"
+
+
 class Interrupted(EnvironmentFailure):
     """The work was stopped on request, from another thread."""
 

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "forecaster": ("tilecast.agent.cli.forecaster", "app"),
     "ci": ("tilecast.agent.cli.ci", "ci"),
     "cluster": ("tilecast.agent.cli.cluster", "cluster"),
+    "worker": ("tilecast.agent.cli.worker", "worker"),
     "doctor": ("tilecast.agent.cli.doctor", "doctor"),
 }
 """Command -> module and the function (or sub-application) in it. A module at its top imports typer and the standard library."""

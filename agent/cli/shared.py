@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; everything else on stderr.")]
 DeviceOption = Annotated[
     str | None,
-    typer.Option("--device", help="auto, cuda[:N], cpu, or replay:DIR for recorded measurements.", metavar="DEVICE"),
+    typer.Option(
+        "--device",
+        help="auto, cuda[:N], cpu, replay:DIR (recorded), or bundle:DIR (work for a host elsewhere).",
+        metavar="DEVICE",
+    ),
 ]
 PureOption = Annotated[
     bool | None, typer.Option("--pure/--no-pure", help="Refuse library calls in a candidate.", show_default=False)

@@ -162,6 +162,13 @@ class EvaluationLost(Document):
     """Whether the candidate may be evaluated once more."""
 
 
+class EvaluationLeft(Document):
+    """The session ended and the evaluation goes on elsewhere: nothing is charged, and its result is asked for again."""
+
+    kind: Literal["evaluation_left"] = "evaluation_left"
+    index: int
+
+
 class Judged(Document):
     """The end of a candidate's way: kept or dropped, and why; ``best`` if it is the fastest so far."""
 
@@ -211,6 +218,7 @@ Event = Annotated[
     | Verified
     | EvaluationDone
     | EvaluationLost
+    | EvaluationLeft
     | Judged
     | Stopped
     | Failed

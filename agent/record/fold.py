@@ -14,6 +14,7 @@ from tilecast.agent.record.events import (
     CallReserved,
     Chosen,
     EvaluationDone,
+    EvaluationLeft,
     EvaluationLost,
     EvaluationStarted,
     Event,
@@ -250,6 +251,10 @@ def _evaluation_lost(state: RunState, event: EvaluationLost, seq: int) -> None:
     state.spent += Amount(evals=1, gpu_seconds=event.charged_gpu_s)
 
 
+def _evaluation_left(state: RunState, event: EvaluationLeft, seq: int) -> None:
+    state.candidate(event.index).in_flight_gpu_s = None
+
+
 def _judged(state: RunState, event: Judged, seq: int) -> None:
     candidate = state.candidate(event.index)
     candidate.judged, candidate.judged_seq = event, seq
@@ -288,6 +293,7 @@ _HANDLERS: dict[type[Event], Callable[..., None]] = {
     Verified: _verified,
     EvaluationDone: _evaluated,
     EvaluationLost: _evaluation_lost,
+    EvaluationLeft: _evaluation_left,
     Judged: _judged,
     Stopped: _stopped,
     Failed: _failed,

@@ -106,7 +106,7 @@ def build_report(log: RunLog) -> RunReport:
         problem=header.problem,
         problem_path=header.problem_path,
         problem_sha256=header.problem_sha256,
-        device=header.device,
+        device=state.preflight.device if state.preflight else header.device,
         recorded=header.device.recorded,
         seed=header.seed,
         settings=header.settings,

@@ -1,0 +1,34 @@
+"""``tilecast worker``: does the work of a bundle folder on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def worker(
+    folder: Annotated[Path, typer.Argument(help="The folder named after --device bundle:", metavar="DIR")],
+    device: Annotated[str, typer.Option(help="cuda[:N] or cpu.", metavar="DEVICE")] = "cuda",
+    once: Annotated[bool, typer.Option("--once", help="Do what is there, then stop.")] = False,
+    wait: Annotated[float | None, typer.Option(help="Stop after S seconds without work.", metavar="S")] = None,
+    for_s: Annotated[float | None, typer.Option("--for", help="Begin nothing after S seconds.", metavar="S")] = None,
+    require_sandbox: Annotated[
+        bool, typer.Option("--require-sandbox", help="Refuse to run without full isolation.")
+    ] = False,
+) -> None:
+    """Evaluate what a run elsewhere wrote into DIR, one item at a time, and write the results beside it.
+
+    Killed or interrupted, it goes on where it was. On a host without tilecast, `python3 DIR/tilecast-worker.pyz` does the
+    same with torch, triton and numpy alone.
+
+    Examples: tilecast worker work --once | tilecast worker /shared/work --device cuda:1 --wait 600
+    """
+    from tilecast.sandbox.harness.bundles.worker import main
+
+    given = [str(folder), "--device", device]
+    given += ["--once"] * once + ["--require-sandbox"] * require_sandbox
+    given += [] if wait is None else ["--wait", str(wait)]
+    given += [] if for_s is None else ["--for", str(for_s)]
+    raise typer.Exit(main(given))
