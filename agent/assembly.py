@@ -149,15 +149,12 @@ def check_same_run(log: RunLog, request: OptimizeRequest, parts: Parts) -> None:
         UsageError: naming the difference in problem, device or seed.
     """
     header, problem, device = log.header, request.problem, parts.device.sandbox.device
-    measured_on = header.device if log.state.preflight is None else log.state.preflight.device
     extras = hashlib.sha256(problem.extras.model_dump_json().encode()).hexdigest()
     pairs = [
         ("problem", header.problem, problem.name),
         ("text of the problem (sha256)", header.problem_sha256[:12], problem.sha256[:12]),
         ("problem.toml (sha256)", header.extras_sha256[:12], extras[:12]),
         ("kind of device", header.device.kind, device.kind),
-        ("device", measured_on.name, device.name),
-        ("compute capability", measured_on.compute_capability, device.compute_capability),
         ("kernel to start from (sha256)", (header.start_sha256 or "none")[:12], _start(request)),
         ("seed", header.seed, request.seed),
     ]

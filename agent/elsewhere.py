@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from tilecast.agent.budget import Amount
+from tilecast.agent.flying import hand_on
 from tilecast.agent.progress import Said
 from tilecast.agent.record.events import EvaluationLeft, EvaluationLost, Stopped
 from tilecast.agent.record.store import RunLog
 from tilecast.agent.state import Services
-from tilecast.sandbox.base import Sandbox
+from tilecast.sandbox.base import Sandbox, works_elsewhere
 from tilecast.sandbox.errors import WorkLeft
-
-
-def works_elsewhere(sandbox: Sandbox) -> bool:
-    """Whether an evaluation handed over goes on when this process ends. Waiting for one takes no device time here."""
-    return bool(getattr(sandbox, "keeps_work", False))
 
 
 def take_up(log: RunLog, sandbox: Sandbox) -> None:
@@ -53,3 +49,4 @@ def no_more_wanted(services: Services) -> None:
     finished = getattr(services.sandbox, "finished", None)
     if finished is not None and stopped is not None and stopped.stopped_by != "interrupted":
         finished()
+        hand_on(services)

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tilecast.agent.budget import Amount
-from tilecast.agent.elsewhere import works_elsewhere
 from tilecast.agent.policy import expected_seconds
 from tilecast.agent.progress import Step
 from tilecast.agent.record.events import EvaluationDone, EvaluationLost, EvaluationStarted
 from tilecast.agent.record.fold import CandidateState
 from tilecast.agent.state import Services
-from tilecast.sandbox.base import EvaluationOptions, ProgressSink, Sandbox
+from tilecast.sandbox.base import EvaluationOptions, ProgressSink, Sandbox, works_elsewhere
 from tilecast.sandbox.errors import EnvironmentFailure
 from tilecast.sandbox.schema import EvaluationStatus, Measurement, Verification
 

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tilecast.agent.budget import Amount
-from tilecast.agent.elsewhere import works_elsewhere
 from tilecast.agent.progress import BaselineKnown, Step
 from tilecast.agent.record.events import BaselinesDone, PreflightDone
 from tilecast.agent.state import Services
-from tilecast.sandbox.base import EvaluationOptions
+from tilecast.sandbox.base import EvaluationOptions, works_elsewhere
 from tilecast.sandbox.errors import EnvironmentFailure, NothingMeasured, ProblemError, WorkLeft
 from tilecast.sandbox.schema import EvaluationStatus
 

@@ -132,6 +132,11 @@ class Sandbox(Protocol):
         ...
 
 
+def works_elsewhere(sandbox: Sandbox) -> bool:
+    """Whether an evaluation handed over goes on when this process ends. Waiting for one takes no device time here."""
+    return bool(getattr(sandbox, "keeps_work", False))
+
+
 class WorkerState(Document):
     """One evaluator among several, as a user would name it."""
 

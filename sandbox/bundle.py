@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
-
 from tilecast.sandbox.base import (
     BaselineTimes,
     DeviceFacts,
@@ -23,8 +21,9 @@ from tilecast.sandbox.base import (
     Slot,
     WorkerState,
 )
+from tilecast.sandbox.bundle_answers import check_answer, outcome
 from tilecast.sandbox.bundle_box import BundleBox, Item, Result
-from tilecast.sandbox.errors import EnvironmentFailure, InvalidReference, WorkLeft
+from tilecast.sandbox.errors import EnvironmentFailure, WorkLeft
 from tilecast.sandbox.hardware import catalogue
 from tilecast.sandbox.harness.bundles import layout, presence
 from tilecast.sandbox.problem import Problem
@@ -58,8 +57,8 @@ class BundleSandbox:
 
     def __init__(self, folder: Path, stream: str, problem: Problem, expected: Expected | None = None) -> None:
         self.folder = folder
-        self._unsaid: list[str] = []
-        self._polled = False
+        self._unsaid: list[Incident] = []
+        self._shown: int | None = 0
         self._expected = expected
         self._lock = threading.RLock()
         self._leaving = threading.Event()
@@ -175,8 +174,9 @@ class BundleSandbox:
     def incidents(self) -> list[Incident]:
         """Refusals since the last call, and what to run."""
         with self._lock:
-            self._polled = True
-            return [Incident(text=text) for text in self._take_unsaid()]
+            self._shown = None
+            said, self._unsaid = self._unsaid, []
+            return said
 
     def finished(self) -> None:
         """The run is over: results that came twice are named, and what nobody waits for any more is withdrawn."""
@@ -235,12 +235,12 @@ class BundleSandbox:
             with self._lock:
                 self._exchange(urgent=items[0]["op"] != "bench")
                 body = self._box.answer(wanted)
-                said = [] if self._polled else self._take_unsaid()
+                said = self._to_show()
                 line = self._waiting_line()
             for text in said:
                 progress(text)
             if body is not None:
-                return _outcome(body)
+                return outcome(body)
             if self._leaving.is_set():
                 raise WorkLeft(f"the work in {self.folder} goes on without this process")
             if line != told:
@@ -258,8 +258,8 @@ class BundleSandbox:
             self._wanted = []
             if not self._said_how:
                 self._said_how = True
-                self._tell(f"bundles are in {self.folder}; on the host with the GPU run there: {self.command}")
-        if now_s - self._scanned_s >= POLL_S / 2:
+                self._tell(f"bundles are in {self.folder}; on the host with the GPU run there: {self.command}", False)
+        if self._leaving.is_set() or now_s - self._scanned_s >= POLL_S / 2:
             self._box.scan()
             self._scanned_s = time.monotonic()
 
@@ -277,46 +277,18 @@ class BundleSandbox:
             self._seen = (time.monotonic(), found)
         return found
 
-    def _tell(self, text: str) -> None:
-        self._unsaid.append(text)
+    def _tell(self, text: str, warning: bool = True) -> None:
+        self._unsaid.append(Incident(text=text, warning=warning))
 
-    def _take_unsaid(self) -> list[str]:
-        said, self._unsaid = self._unsaid, []
-        return said
-
-
-def check_answer(op: str, source_sha256: str | None, body: Result) -> str | None:
-    """What is wrong with a result that is sealed as it should be; None if it answers what was asked."""
-    try:
-        if not body["ok"]:
-            return None if body["error"]["kind"] in ("problem", "environment") else "its error is of no known kind"
-        if op == "lint":
-            return None if isinstance(body["result"], dict) else "it is no object"
-        found = _KINDS[op].model_validate(body["result"])
-    except (ValidationError, KeyError, TypeError) as error:
-        return f"it is no answer to {op}: {str(error).splitlines()[0]}"
-    if isinstance(found, Verification) and found.source_sha256 != source_sha256:
-        return f"it is about candidate {found.source_sha256[:12]}, not {str(source_sha256)[:12]}"
-    return None
-
-
-def _outcome(body: Result) -> Result:
-    if body["ok"]:
-        return dict(body["result"])
-    message = f"{body.get('host')}: {body['error'].get('message')}"
-    if body["error"]["kind"] == "problem":
-        raise InvalidReference(message)
-    raise EnvironmentFailure(message)
+    def _to_show(self) -> list[str]:
+        """What a call that waits has to say itself, before anybody asks for incidents."""
+        if self._shown is None:
+            return []
+        new = [incident.text for incident in self._unsaid[self._shown :]]
+        self._shown = len(self._unsaid)
+        return new
 
 
 def _other_baseline(found: Measurement, options: EvaluationOptions) -> bool:
     named = options.baseline != "auto" and options.baseline_source is None
     return named and found.speedup is not None and found.baseline != options.baseline
-
-
-_KINDS: dict[str, type[Document]] = {
-    "preflight": Preflight,
-    "baselines": BaselineTimes,
-    "verify": Verification,
-    "bench": Measurement,
-}

@@ -14,7 +14,8 @@ from tilecast.sandbox.base import BaselineTimes, DeviceFacts, Estimate, Evaluati
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.hardware import find_hardware
 from tilecast.sandbox.problem import Problem
-from tilecast.sandbox.process import Interrupted, JudgeProcess, default_state_dir
+from tilecast.sandbox.process import Interrupted, JudgeProcess
+from tilecast.sandbox.process import default_state_dir as default_state_dir
 from tilecast.sandbox.schema import Measurement, Verification
 from tilecast.sandbox.source import Candidate
 

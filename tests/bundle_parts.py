@@ -106,7 +106,7 @@ class OptimizeProcess:
     def __init__(self, folder: Path, home: Path, *more: str, problem: Path = TINY) -> None:
         self.folder = folder
         self.environment = {**os.environ, "TILECAST_HOME": str(home)}
-        self._fresh = [str(problem), "--device", f"bundle:{folder}", "--forecaster", "none", *more]
+        self._fresh = [str(problem), "--device", f"bundle:{folder}", "--forecaster", "none", "--yes", *more]
         self.process: subprocess.Popen[str] | None = None
 
     def start(self, resume: str | None = None) -> subprocess.Popen[str]:

@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
+from typing import IO
 
 import pytest
 from bundle_parts import OptimizeProcess, bundles_of, copied, do_work, results_of, start_worker, wait_for
@@ -126,8 +128,8 @@ def test_a_worker_ends_cleanly_on_ctrl_c_and_on_sigterm(tmp_path: Path) -> None:
     wait_for(lambda: bundles_of(tmp_path / "work"))
     for number in (signal.SIGINT, signal.SIGTERM):
         worker = start_worker(tmp_path / "work", hold_s=60)
-        wait_for(lambda: any((tmp_path / "work" / "workers").glob("*.json")))
-        time.sleep(1.0)
+        assert worker.stdout is not None
+        wait_for(partial(_says, worker.stdout, "device NVIDIA"))
         worker.send_signal(number)
         out, _ = worker.communicate(timeout=20)
         assert worker.returncode == 130 and "run it again to go on" in out and "Traceback" not in out
@@ -136,12 +138,20 @@ def test_a_worker_ends_cleanly_on_ctrl_c_and_on_sigterm(tmp_path: Path) -> None:
     assert not results_of(tmp_path / "work")
 
 
+def _says(stream: IO[str], text: str) -> bool:
+    return text in stream.readline()
+
+
+def notes() -> list[str]:
+    """What the record notes of the last run."""
+    return [s.event.text for s in logged(home()).events("noted") if isinstance(s.event, Noted)]
+
+
 def refused_then_finished(run: OptimizeProcess, said: str) -> None:
     """The run says and records the refusal, and ends well once a good result is there."""
     document, err = run.finish()
     assert document["best"] is not None and document["ledger"]["evals"]["spent"] == 1
-    notes = [s.event.text for s in logged(home()).events("noted") if isinstance(s.event, Noted)]
-    assert any(said in note for note in notes), (notes, err)
+    assert any(said in note for note in notes()), (notes(), err)
 
 
 @pytest.fixture
@@ -185,7 +195,7 @@ def test_half_copied_files_are_waited_for(waiting: OptimizeProcess, tmp_path: Pa
     assert waiting.process is not None and waiting.process.poll() is None
     copied(tmp_path / "there" / "results", tmp_path / "here" / "results")
     waiting.finish()
-    assert not logged(home()).events("noted")
+    assert not [note for note in notes() if "refused" in note]
 
 
 def test_second_results_of_the_same_items_are_refused(waiting: OptimizeProcess, tmp_path: Path) -> None:

@@ -132,16 +132,18 @@ def read(path: Path, key: bytes | None) -> Sealed:
         if path.is_symlink():
             raise Refused("it is a link, not a file") from error
         raise Incomplete from error
-    with open(descriptor, "rb") as file:
+    try:
         kind = os.fstat(descriptor)
         if not stat.S_ISREG(kind.st_mode):
             raise Refused("it is not a plain file")
         if kind.st_size > MAX_BYTES:
             raise Refused(f"it has {kind.st_size} bytes, more than the limit of {MAX_BYTES}")
-        try:
+        with open(descriptor, "rb", closefd=False) as file:
             return unseal(file.read(MAX_BYTES), key)
-        except OSError as error:
-            raise Incomplete from error
+    except OSError as error:
+        raise Incomplete from error
+    finally:
+        os.close(descriptor)
 
 
 def names_in(folder: Path, ending: str = ".json") -> list[str]:

@@ -65,5 +65,15 @@ def seen(folder: Path) -> dict[str, Message]:
 
 
 def is_fresh(entry: Message) -> bool:
-    """Whether a worker said so lately, and is at something."""
-    return bool(entry.get("item")) and abs(time.time() - float(entry["at"])) < FRESH_S
+    """Whether a worker said lately that it is at something, and was not killed since (which is known of this host's only)."""
+    if not entry.get("item") or abs(time.time() - float(entry["at"])) >= FRESH_S:
+        return False
+    if entry.get("host") != socket.gethostname() or not isinstance(entry.get("pid"), int):
+        return True
+    try:
+        os.kill(entry["pid"], 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

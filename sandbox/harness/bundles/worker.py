@@ -71,10 +71,13 @@ class Worker:
         self._say(f"worker of {options.folder} on {options.device}, harness {self._harness[: layout.SHORT]}")
         try:
             while options.for_s is None or time.monotonic() - began_s < options.for_s:
-                todo = self._next(presence.elsewhere())
+                todo, others = self._next(presence.elsewhere())
                 if todo is not None:
                     self._do(todo, presence)
+                if todo is not None or others:
+                    # What another worker is at is waited for: it may have been killed, and then it is done here.
                     idle_since_s = time.monotonic()
+                    time.sleep(POLL_S if todo is None else 0)
                     continue
                 idle_s = time.monotonic() - idle_since_s
                 if options.once or (options.wait_s is not None and idle_s >= options.wait_s):
@@ -88,8 +91,14 @@ class Worker:
             self._say(f"left alone, for it is not all there yet: {name}")
         return self.done
 
-    def _next(self, elsewhere: set[str]) -> Todo | None:
-        return next((todo for todo in self._queue.open_items() if todo.item["id"] not in elsewhere), None)
+    def _next(self, elsewhere: set[str]) -> tuple[Todo | None, int]:
+        """The next item, and how many were passed over because another worker is at them."""
+        passed = 0
+        for todo in self._queue.open_items():
+            if todo.item["id"] not in elsewhere:
+                return todo, passed
+            passed += 1
+        return None, passed
 
     def _do(self, todo: Todo, presence: Presence) -> None:
         """One item, and right after it the second examination of a candidate that takes the lead."""
@@ -238,12 +247,13 @@ def work(options: WorkerOptions, say: Say) -> int:
     if options.device != "cpu" and not (options.device.startswith("cuda:") and options.device[5:].isdecimal()):
         print(f"error: --device {options.device}: cuda, cuda:N or cpu", file=sys.stderr)
         return 2
-    worker = Worker(options, say)
+    worker = None
     try:
         with terminable():
+            worker = Worker(options, say)
             count = worker.run()
     except KeyboardInterrupt:
-        say(f"interrupted: {worker.done} item(s) done; run it again to go on")
+        say(f"interrupted: {worker.done if worker else 0} item(s) done; run it again to go on")
         return INTERRUPTED
     except EnvironmentFailure as error:
         print(f"error: {error}", file=sys.stderr)
