@@ -6,6 +6,7 @@ A recorded kernel is the same thing with ``members``: only the points that were 
 from __future__ import annotations
 
 import ast
+import heapq
 import itertools
 import math
 import random
@@ -70,6 +71,7 @@ class Grid:
         self._near: dict[Point, list[Point]] = {}
         points = None if members is None else [self.point(values) for values in members]
         self.members = None if points is None else list(dict.fromkeys(p for p in points if p is not None))
+        self._exists = None if self.members is None else frozenset(self.members)
 
     @property
     def size(self) -> int:
@@ -162,11 +164,16 @@ class Grid:
         return total
 
     def _nearby(self, point: Point) -> list[Point]:
-        if self.members is None:
-            return [self._moved(point, d, i) for d in range(len(point)) for i in self._steps(d, point[d])]
-        others = sorted((self.distance(point, other), other) for other in self.members if other != point)
-        near = [other for far, other in others if far <= 1]
-        return near or [other for _, other in others[:NEAREST_MEMBERS]]
+        moves = [self._moved(point, d, i) for d in range(len(point)) for i in self._steps(d, point[d])]
+        if self._exists is None or self.members is None:
+            return moves
+        near = sorted(move for move in moves if move in self._exists)
+        if near:
+            return near
+        others = heapq.nsmallest(
+            NEAREST_MEMBERS, ((self.distance(point, other), other) for other in self.members if other != point)
+        )
+        return [other for _, other in others]
 
     def _steps(self, dimension: int, index: int) -> list[int]:
         count = len(self.options[dimension])
