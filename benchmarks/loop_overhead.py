@@ -38,7 +38,7 @@ from tilecast.sandbox.source import Candidate, load_candidate
 from tilecast.tools.forecast.factory import make_forecaster
 from tilecast.tools.propose.factory import ProposerSources, make_proposer
 
-KERNEL = '''import torch.nn as nn
+KERNEL = """import torch.nn as nn
 
 CONFIG = {"block": 64, "warps": 1, "stages": 1, "unroll": 1}
 SPACE = {"block": BLOCKS, "warps": [1, 2, 4, 8, 16], "stages": [1, 2, 3, 4, 5], "unroll": [1, 2, 4, 8]}
@@ -47,8 +47,8 @@ SPACE = {"block": BLOCKS, "warps": [1, 2, 4, 8, 16], "stages": [1, 2, 3, 4, 5], 
 class ModelNew(nn.Module):
     def forward(self, x):
         return x + x
-'''
-REFERENCE = '''import torch
+"""
+REFERENCE = """import torch
 import torch.nn as nn
 
 
@@ -63,7 +63,7 @@ def get_inputs(n=1024):
 
 def get_init_inputs():
     return []
-'''
+"""
 BLOCKS = [16 * step for step in range(1, 101)]
 VECTOR = TensorFacts(name="x", shape=[1024], dtype="float32")
 FACTS = ProblemFacts(
@@ -82,16 +82,39 @@ def make_corpus(folder: Path) -> Path:
     for place in (problem / "kernel.py", problem / "candidates" / "kernel.py"):
         place.write_text(text)
     about = "made up for a benchmark of the loop; no figure here was ever measured"
-    (folder / "corpus" / "corpus.toml").write_text(f'gpu = "NVIDIA H200"\ncompute_capability = "9.0"\nmeasured = "{about}"\n')
+    (folder / "corpus" / "corpus.toml").write_text(
+        f'gpu = "NVIDIA H200"\ncompute_capability = "9.0"\nmeasured = "{about}"\n'
+    )
     base = {"config": {}, "status": "BASELINE", "p10": 0.99, "p90": 1.01}
     rows: list[dict[str, Any]] = [{"candidate": "__ref__", "ms": 1.0, **base}]
     for number in range(len(BLOCKS) * 100):
         rest, config = number, {}
-        for name, values in (("unroll", [1, 2, 4, 8]), ("stages", [1, 2, 3, 4, 5]), ("warps", [1, 2, 4, 8, 16]), ("block", BLOCKS)):
+        for name, values in (
+            ("unroll", [1, 2, 4, 8]),
+            ("stages", [1, 2, 3, 4, 5]),
+            ("warps", [1, 2, 4, 8, 16]),
+            ("block", BLOCKS),
+        ):
             rest, place = divmod(rest, len(values))
             config[name] = values[place]
-        ms = 0.4 + abs(config["block"] - 1000) / 2000 + abs(config["warps"] - 4) / 50 + config["stages"] / 100 + (number % 97) / 1e4
-        rows.append({"candidate": "kernel", "config": config, "status": "PASSED", "ms": ms, "p10": ms * 0.995, "p90": ms * 1.005, "seconds": 0.001})
+        ms = (
+            0.4
+            + abs(config["block"] - 1000) / 2000
+            + abs(config["warps"] - 4) / 50
+            + config["stages"] / 100
+            + (number % 97) / 1e4
+        )
+        rows.append(
+            {
+                "candidate": "kernel",
+                "config": config,
+                "status": "PASSED",
+                "ms": ms,
+                "p10": ms * 0.995,
+                "p90": ms * 1.005,
+                "seconds": 0.001,
+            }
+        )
     (problem / "measurements.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return problem
 
@@ -101,7 +124,9 @@ class TimedReplay(ReplaySandbox):
 
     inside_s = 0.0
 
-    def verify(self, problem: Problem, candidate: Candidate, options: EvaluationOptions, progress: ProgressSink) -> Verification:
+    def verify(
+        self, problem: Problem, candidate: Candidate, options: EvaluationOptions, progress: ProgressSink
+    ) -> Verification:
         """As recorded, timed."""
         began_s = time.perf_counter()
         try:
@@ -109,7 +134,9 @@ class TimedReplay(ReplaySandbox):
         finally:
             self.inside_s += time.perf_counter() - began_s
 
-    def benchmark(self, problem: Problem, candidate: Candidate, options: EvaluationOptions, progress: ProgressSink) -> Measurement:
+    def benchmark(
+        self, problem: Problem, candidate: Candidate, options: EvaluationOptions, progress: ProgressSink
+    ) -> Measurement:
         """As recorded, timed (what it calls of itself is not counted twice)."""
         before_s, began_s = self.inside_s, time.perf_counter()
         try:
