@@ -158,6 +158,10 @@ def check_same_run(log: RunLog, request: OptimizeRequest, parts: Parts) -> None:
         ("kernel to start from (sha256)", (header.start_sha256 or "none")[:12], _start(request)),
         ("seed", header.seed, request.seed),
     ]
+    measured_on = header.device if log.state.preflight is None else log.state.preflight.device
+    if measured_on.kind != "bundle" or log.state.preflight is not None:  # else no device has answered yet
+        pairs.append(("device", measured_on.name, device.name))
+        pairs.append(("compute capability", measured_on.compute_capability, device.compute_capability))
     if header.device.recorded and header.device_spec.startswith(REPLAY):
         pairs.append(("record", header.device_spec, parts.device.spec))
     different = [f"{name}: {then} then, {now} now" for name, then, now in pairs if then != now]
