@@ -58,6 +58,9 @@ def assemble(request: OptimizeRequest, known: Preflight | None, device: ChosenDe
     device = device or make_sandbox(
         settings.device, request.problem, known, settings.require_sandbox, settings.cluster, settings.lanes
     )
+    expect = getattr(device.sandbox, "expect", None)
+    if expect is not None:
+        expect(Expected(request.options, request.start, request.confirm))
     # Where kernels cannot be timed at all, that is what the user has to know first.
     language = _language(request, device)
     _check_can_be_timed(language, device)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilecast.agent.machine import Gpu, gpus
-from tilecast.sandbox.base import Expected, Preflight, ProgressSink, Sandbox
+from tilecast.sandbox.base import Preflight, ProgressSink, Sandbox
 from tilecast.sandbox.cluster.options import CPU, ClusterOptions
 from tilecast.sandbox.cluster.options import GPU as CLUSTER_GPU
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
@@ -72,7 +72,7 @@ def make_sandbox(
     if spec.startswith(REPLAY):
         return _replay(spec, f"device: measurements recorded in {spec.removeprefix(REPLAY)}", problem, known)
     if spec.startswith(BUNDLE):
-        return _bundle(spec, problem, expected)
+        return _bundle(spec, problem)
     if spec == CPU:
         return ChosenDevice(_local("cpu", None, require_sandbox), "device: this machine's CPU", "cpu")
     head, _, rest = spec.partition(":")
@@ -137,7 +137,7 @@ def _local(kind: str, index: int | None, require_sandbox: bool) -> Sandbox:
     return LocalSandbox(kind, index=index, require_sandbox=require_sandbox)
 
 
-def _bundle(spec: str, problem: Problem, expected: Expected | None) -> ChosenDevice:
+def _bundle(spec: str, problem: Problem) -> ChosenDevice:
     """``bundle:DIR``, or ``bundle:DIR#STREAM`` for work that was begun before."""
     from tilecast.sandbox.bundle import BundleSandbox
 
@@ -149,7 +149,7 @@ def _bundle(spec: str, problem: Problem, expected: Expected | None) -> ChosenDev
     if stream and not re.fullmatch(r"[A-Za-z0-9_]{1,64}", stream):
         raise UsageError(f"--device {spec}: the part after # is a name of letters, digits and _")
     folder, stream = Path(place).resolve(), stream or f"r{secrets.token_hex(4)}"
-    sandbox = BundleSandbox(folder, stream, problem, expected)
+    sandbox = BundleSandbox(folder, stream, problem)
     line = f"device: bundles in {folder}; on the host with the GPU run {sandbox.command}"
     return ChosenDevice(sandbox, line, f"{BUNDLE}{folder}#{stream}")
 

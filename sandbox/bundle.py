@@ -152,6 +152,11 @@ class BundleSandbox:
         """Make every call that waits raise :class:`WorkLeft`; safe in a signal handler."""
         self._leaving.set()
 
+    def expect(self, expected: Expected) -> None:
+        """Say what will be asked for, before anything was."""
+        self._expected = expected
+        self._box.shared["confirm"] = expected.confirm
+
     def slot(self) -> Slot:
         """A place for one evaluation: they all wait for the same folder."""
         return self

@@ -51,7 +51,7 @@ class BundleBox:
     """
 
     def __init__(self, folder: Path, stream: str, shared: dict[str, Any], faces: tuple[Announce, Check]) -> None:
-        self.folder, self.stream, self._shared = folder, stream, shared
+        self.folder, self.stream, self.shared = folder, stream, shared
         self._announce, self._check = faces
         self.harness, self._key = harness_version(), files.key_of()
         self._bundles: dict[str, _Written] = {}
@@ -68,7 +68,7 @@ class BundleBox:
 
     def make_item(self, op: str, args: dict[str, Any]) -> Item:
         """An item of this stream."""
-        return layout.make_item(self.stream, self.harness, self._shared["problem"], op, args)
+        return layout.make_item(self.stream, self.harness, self.shared["problem"], op, args)
 
     def knows(self, item: str) -> bool:
         """Whether it was asked for already, or answered along with another."""
@@ -88,7 +88,7 @@ class BundleBox:
         new = [item for item in items if not self.knows(item["id"])]
         if not new:
             return
-        body = layout.make_bundle((self.stream, self._next), self.harness, self._shared, new)
+        body = layout.make_bundle((self.stream, self._next), self.harness, self.shared, new)
         sha256 = files.digest(body)
         name = BundleName(self.stream, self._next, sha256[: layout.SHORT])
         self._write(self.folder / layout.BUNDLES / str(name), files.seal(body, self._key))
