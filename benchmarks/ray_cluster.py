@@ -112,7 +112,7 @@ class Faults:
 
     def __init__(self, cluster: Any) -> None:
         self.cluster, self.done, self.told = cluster, 0, []  # type: ignore[var-annotated]
-        self.began_s = time.monotonic()
+        self.began_s, self.over = time.monotonic(), threading.Event()
 
     def __call__(self, event: Any) -> None:
         """Called for every progress event of the run."""
@@ -141,6 +141,8 @@ class Faults:
         time.sleep(10.0)
         self.cluster.add_node(num_cpus=2, wait=False)
         self.told.append(f"{self._now()} a node was added")
+        # Ray's processes end with the thread that started them.
+        self.over.wait(600)
 
     def cut_off(self) -> None:
         """SIGSTOP of a raylet and all below it, and SIGCONT after a while."""
@@ -166,6 +168,7 @@ def faults(folder: Path, known: Any) -> dict[str, Any]:
         hurt = Faults(cluster)
         options = {"per_node": 2, "lost_after_s": 10.0, "join_s": 120.0}
         result, log = run_of(record, known, cluster.address, options, hurt)
+        hurt.over.set()
     wall_s, busy_s = times_of(log)
     done = Counter(stored.event.index for stored in log.events(kind="evaluated"))
     notes = [stored.event for stored in log.events(kind="noted")]
@@ -184,7 +187,7 @@ def faults(folder: Path, known: Any) -> dict[str, Any]:
         "device_seconds_charged": round(result.ledger.gpu_seconds.spent or 0.0, 3),
         "device_seconds_without_faults": round(plain.ledger.gpu_seconds.spent or 0.0, 3),
         "statuses": dict(Counter(str(c.result.status) for c in log.state.candidates.values() if c.result)),
-        "evaluators_lost": len(notes),
+        "evaluators_lost": sum("was lost" in note.text for note in notes),
         "items_tried_elsewhere_and_timed": len(again),
         "best": result.best.source_sha256 if result.best else None,
         "best_without_faults": plain.best.source_sha256 if plain.best else None,

@@ -24,7 +24,7 @@ pytest.importorskip("ray")
 
 
 @pytest.mark.timeout(180)
-def test_a_killed_evaluator_costs_no_candidate_and_none_counts_twice() -> None:
+def test_a_killed_evaluator_costs_no_candidate_and_none_counts_twice(capfd: pytest.CaptureFixture[str]) -> None:
     """One actor is killed in the middle of an item: the item is done elsewhere, a new actor comes, the log is kept."""
     seen: list[Fleet] = []
 
@@ -48,6 +48,7 @@ def test_a_killed_evaluator_costs_no_candidate_and_none_counts_twice() -> None:
         result = engine.run()
         log = open_record(None, engine.request.home).open(result.run, lambda: 0.0)
     assert len(killed) == 1
+    assert capfd.readouterr().out == "", "nothing of Ray's own where a result may be"
     done = [stored.event.index for stored in log.events(kind="evaluated")]  # type: ignore[union-attr]
     assert sorted(done) == list(range(24)) and result.ledger.evals.spent == 24
     assert result.ledger.gpu_seconds.spent == pytest.approx(sum(c.charged_gpu_s for c in log.state.candidates.values()))

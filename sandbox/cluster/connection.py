@@ -147,12 +147,12 @@ class Connection:
 
 def _hush() -> None:
     """Ray prints what happens to its processes on standard output, where a result may be; the run tells it in its own words."""
-    with suppress(Exception):
-        from ray._private.ray_logging import global_worker_stdstream_dispatcher
+    with suppress(ImportError):
+        import ray._private.worker as internal
 
-        # Replaced and not removed: Ray removes it itself when it is left.
-        global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
-        global_worker_stdstream_dispatcher.add_handler("ray_print_logs", lambda data: None)
+        # There is no setting for it: the thread that listens for errors calls this one whatever is asked for.
+        if hasattr(internal, "print_to_stdstream"):
+            internal.print_to_stdstream = lambda *data, **more: None
 
 
 def _runs_here() -> bool:

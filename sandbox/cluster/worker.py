@@ -60,7 +60,8 @@ class Worker:
     @property
     def shown(self) -> WorkerState:
         """As listeners see it."""
-        device = self.facts.name if self.facts is not None else ""
+        facts = self.facts
+        device = "" if facts is None else f"{facts.name} (recorded)" if facts.recorded else facts.name
         return WorkerState(
             name=self.name, device=device, state=self.state, role=self.role, done=self.done, item=self.item
         )
