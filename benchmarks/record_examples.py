@@ -35,7 +35,7 @@ from tilecast.agent.record.store import RunLog
 from tilecast.agent.report.corpus import INFO, MEASUREMENTS, write_corpus
 from tilecast.agent.request import OptimizeRequest
 from tilecast.agent.result import write_text
-from tilecast.sandbox.base import Preflight
+from tilecast.sandbox.base import ParallelSandbox, Preflight
 from tilecast.sandbox.errors import TilecastError, UsageError
 from tilecast.sandbox.languages import language_of
 from tilecast.sandbox.problem import load_problem
@@ -63,6 +63,32 @@ class KeptSandbox:
         self._sandbox.close()
 
 
+class KeptLanes(KeptSandbox):
+    """The same with several judges: what makes the loop use them must be seen without asking the wrapped one."""
+
+    @property
+    def slots(self) -> int:
+        """One a lane."""
+        return int(self._sandbox.slots)
+
+    @property
+    def dashboard(self) -> str:
+        """None."""
+        return ""
+
+    def slot(self) -> Any:
+        """A place for one evaluation."""
+        return self._sandbox.slot()
+
+    def workers(self) -> Any:
+        """The lanes."""
+        return self._sandbox.workers()
+
+    def incidents(self) -> Any:
+        """What happened to them."""
+        return self._sandbox.incidents()
+
+
 class Device:
     """The device of all runs, opened by the first one and again after a failure."""
 
@@ -73,7 +99,8 @@ class Device:
         """As :func:`assemble`, with the device that is open already."""
         parts = assemble(request, known)
         if self._kept is None:
-            self._kept = replace(parts.device, sandbox=KeptSandbox(parts.device.sandbox))
+            kind = KeptLanes if isinstance(parts.device.sandbox, ParallelSandbox) else KeptSandbox
+            self._kept = replace(parts.device, sandbox=kind(parts.device.sandbox))
         return replace(parts, device=self._kept)
 
     def drop(self) -> None:
@@ -92,6 +119,7 @@ class Recording:
     device: str
     deadline: float
     source: Path = EXAMPLES
+    lanes: int = 1
 
     def request(self, folder: Path, kernel: Path) -> OptimizeRequest:
         """The run over all points of one kernel file.
@@ -106,7 +134,9 @@ class Recording:
         return OptimizeRequest(
             problem=load_problem(folder),
             start=start,
-            settings=resolve({"device": self.device, "model": "builtin", "forecaster": "none"}, environ={}),
+            settings=resolve(
+                {"device": self.device, "model": "builtin", "forecaster": "none", "lanes": self.lanes}, environ={}
+            ),
             home=self.home,
             limits=Limits(evals=points + 1, minutes=max(0.05, (self.deadline - time.monotonic()) / 60)),
             confirm=False,
@@ -268,6 +298,7 @@ def main(given: Sequence[str] | None = None) -> None:
     arguments.add_argument("--examples", default="", help="names with commas; all with two languages by default")
     arguments.add_argument("--languages", default="", help="triton, cutile, ... with commas; all by default")
     arguments.add_argument("--source", type=Path, default=EXAMPLES, help="folder of the examples")
+    arguments.add_argument("--lanes", type=int, default=1, help="judges on the GPU; one of them times")
     arguments.add_argument("--stop-after", type=float, default=540.0, help="seconds in all")
     arguments.add_argument("--merge", type=Path, nargs="*", help="record folders to write again from; measures nothing")
     options = arguments.parse_args(given)
@@ -280,7 +311,7 @@ def main(given: Sequence[str] | None = None) -> None:
     spec = device_name(options.device)
     home = options.out / f"home-{spec.replace(':', '-')}"
     deadline = time.monotonic() + options.stop_after
-    recording, device = Recording(home, options.out, spec, deadline, options.source), Device()
+    recording, device = Recording(home, options.out, spec, deadline, options.source, options.lanes), Device()
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         for name in names:
