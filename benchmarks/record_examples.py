@@ -297,6 +297,7 @@ def main(given: Sequence[str] | None = None) -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--examples", default="", help="names with commas; all with two languages by default")
     arguments.add_argument("--languages", default="", help="triton, cutile, ... with commas; all by default")
+    arguments.add_argument("--kernels", default="", help="file names without .py, with commas; all by default")
     arguments.add_argument("--source", type=Path, default=EXAMPLES, help="folder of the examples")
     arguments.add_argument("--lanes", type=int, default=1, help="judges on the GPU; one of them times")
     arguments.add_argument("--stop-after", type=float, default=540.0, help="seconds in all")
@@ -316,6 +317,8 @@ def main(given: Sequence[str] | None = None) -> None:
     try:
         for name in names:
             for kernel in kernels_of(options.source / name, options.languages.split(",") if options.languages else []):
+                if options.kernels and kernel.stem not in options.kernels.split(","):
+                    continue
                 if time.monotonic() < deadline - 10:
                     record_kernel(recording, device, options.source / name, kernel)
     finally:

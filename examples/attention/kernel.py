@@ -8,12 +8,7 @@ import triton
 import triton.language as tl
 
 CONFIG = {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 2}
-SPACE = {
-    "BLOCK_M": [64, 128],
-    "BLOCK_N": [32, 64, 128],
-    "num_warps": [4, 8],
-    "num_stages": [2, 3],
-}
+SPACE = {"BLOCK_M": [64, 128], "BLOCK_N": [64, 128], "num_warps": [4, 8], "num_stages": [2, 3]}
 
 
 @triton.jit

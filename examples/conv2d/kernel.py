@@ -8,13 +8,7 @@ import triton
 import triton.language as tl
 
 CONFIG = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_C": 64, "num_warps": 4, "num_stages": 3}
-SPACE = {
-    "BLOCK_M": [64, 128],
-    "BLOCK_N": [64, 128, 256],
-    "BLOCK_C": [64],
-    "num_warps": [4, 8],
-    "num_stages": [3, 4],
-}
+SPACE = {"BLOCK_M": [64, 128], "BLOCK_N": [128, 256], "BLOCK_C": [64], "num_warps": [4, 8], "num_stages": [3, 4]}
 
 
 @triton.jit

@@ -8,12 +8,7 @@ import torch
 import torch.nn as nn
 
 CONFIG = {"TILE_M": 64, "TILE_K": 128, "TILE_C": 32, "warps": 4}
-SPACE = {
-    "TILE_M": [64, 128],
-    "TILE_K": [128, 256],
-    "TILE_C": [32, 64, 128],
-    "warps": [4, 8],
-}
+SPACE = {"TILE_M": [64, 128], "TILE_K": [128, 256], "TILE_C": [32, 64], "warps": [4, 8]}
 hinted = {}
 """Kernels by their hints: compiled code, nothing of a call."""
 

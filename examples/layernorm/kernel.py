@@ -5,11 +5,7 @@ import triton
 import triton.language as tl
 
 CONFIG = {"BLOCK": 1024, "num_warps": 8, "num_stages": 1}
-SPACE = {
-    "BLOCK": [512, 1024, 2048, 8192],
-    "num_warps": [2, 4, 8],
-    "num_stages": [1, 3],
-}
+SPACE = {"BLOCK": [512, 1024, 2048, 8192], "num_warps": [4, 8], "num_stages": [1, 3]}
 
 
 @triton.jit

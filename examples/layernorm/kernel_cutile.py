@@ -4,12 +4,7 @@ import torch
 import torch.nn as nn
 
 CONFIG = {"ROWS": 1, "occupancy": 1, "warps": 4, "tma": 1}
-SPACE = {
-    "ROWS": [1, 2],
-    "occupancy": [1, 2, 4],
-    "warps": [4, 8],
-    "tma": [0, 1],
-}
+SPACE = {"ROWS": [1], "occupancy": [1, 2, 4], "warps": [4, 8], "tma": [0, 1]}
 hinted = {}
 """Kernels by their hints: compiled code, nothing of a call."""
 

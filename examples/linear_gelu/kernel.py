@@ -7,7 +7,7 @@ import triton.language as tl
 CONFIG = {"BLOCK_M": 64, "BLOCK_N": 128, "BLOCK_K": 64, "GROUP": 1, "num_warps": 4, "num_stages": 3}
 SPACE = {
     "BLOCK_M": [64, 128],
-    "BLOCK_N": [64, 128, 256],
+    "BLOCK_N": [128, 256],
     "BLOCK_K": [64],
     "GROUP": [1, 8],
     "num_warps": [4, 8],

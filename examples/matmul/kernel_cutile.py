@@ -4,12 +4,7 @@ import torch
 import torch.nn as nn
 
 CONFIG = {"TILE_M": 64, "TILE_N": 128, "TILE_K": 32, "warps": 4}
-SPACE = {
-    "TILE_M": [64, 128],
-    "TILE_N": [128, 256],
-    "TILE_K": [32, 64, 128],
-    "warps": [4, 8],
-}
+SPACE = {"TILE_M": [64, 128], "TILE_N": [128, 256], "TILE_K": [32, 64], "warps": [4, 8]}
 hinted = {}
 """Kernels by their hints: compiled code, nothing of a call."""
 

@@ -5,11 +5,7 @@ import triton
 import triton.language as tl
 
 CONFIG = {"BLOCK_M": 32, "BLOCK_N": 64, "num_warps": 4}
-SPACE = {
-    "BLOCK_M": [32, 64, 128],
-    "BLOCK_N": [32, 64, 128],
-    "num_warps": [2, 4, 8],
-}
+SPACE = {"BLOCK_M": [32, 64, 128], "BLOCK_N": [32, 64, 128], "num_warps": [4, 8]}
 
 
 @triton.jit

@@ -5,10 +5,7 @@ import triton
 import triton.language as tl
 
 CONFIG = {"BLOCK": 1024, "num_warps": 4}
-SPACE = {
-    "BLOCK": [512, 1024, 2048, 4096, 8192],
-    "num_warps": [2, 4, 8, 16],
-}
+SPACE = {"BLOCK": [512, 1024, 4096, 8192], "num_warps": [2, 4, 8, 16]}
 
 
 @triton.jit

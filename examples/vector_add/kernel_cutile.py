@@ -4,11 +4,7 @@ import torch
 import torch.nn as nn
 
 CONFIG = {"TILE": 1024, "PARTS": 1, "warps": 4}
-SPACE = {
-    "TILE": [512, 1024, 2048, 4096],
-    "PARTS": [1, 2, 4],
-    "warps": [4, 8],
-}
+SPACE = {"TILE": [512, 1024, 2048, 4096], "PARTS": [1, 2], "warps": [4, 8]}
 hinted = {}
 """Kernels by their hints: compiled code, nothing of a call."""
 

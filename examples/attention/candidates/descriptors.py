@@ -9,12 +9,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 CONFIG = {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "num_stages": 3}
-SPACE = {
-    "BLOCK_M": [64, 128],
-    "BLOCK_N": [64, 128],
-    "num_warps": [8],
-    "num_stages": [2, 3],
-}
+SPACE = {"BLOCK_M": [128], "BLOCK_N": [64, 128], "num_warps": [8], "num_stages": [2, 3]}
 
 
 @triton.jit

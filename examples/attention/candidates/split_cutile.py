@@ -7,12 +7,7 @@ import torch
 import torch.nn as nn
 
 CONFIG = {"TILE_M": 128, "TILE_N": 64, "occupancy": 1, "warps": 8}
-SPACE = {
-    "TILE_M": [128],
-    "TILE_N": [64, 128],
-    "occupancy": [1, 2],
-    "warps": [4, 8],
-}
+SPACE = {"TILE_M": [128], "TILE_N": [64, 128], "occupancy": [1], "warps": [4, 8]}
 hinted = {}
 """Kernels by their hints: compiled code, nothing of a call."""
 

@@ -5,11 +5,7 @@ import triton
 import triton.language as tl
 
 CONFIG = {"PROGRAMS": 264, "num_warps": 8, "num_stages": 4}
-SPACE = {
-    "PROGRAMS": [264, 528],
-    "num_warps": [8, 16],
-    "num_stages": [2, 4],
-}
+SPACE = {"PROGRAMS": [264], "num_warps": [8, 16], "num_stages": [2, 4]}
 
 
 @triton.jit

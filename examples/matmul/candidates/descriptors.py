@@ -10,7 +10,7 @@ SPACE = {
     "BLOCK_M": [128],
     "BLOCK_N": [128, 256],
     "BLOCK_K": [64],
-    "GROUP": [8, 16],
+    "GROUP": [8],
     "num_warps": [8],
     "num_stages": [3, 4],
 }

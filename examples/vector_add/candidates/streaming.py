@@ -6,7 +6,7 @@ import triton.language as tl
 
 CONFIG = {"ROWS": 8, "COLUMNS": 1024, "LOAD": "evict_last", "STORE": "evict_first", "num_warps": 8}
 SPACE = {
-    "ROWS": [4, 8],
+    "ROWS": [8],
     "COLUMNS": [1024],
     "LOAD": ["evict_first", "evict_last"],
     "STORE": ["evict_first"],
