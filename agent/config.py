@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tilecast.sandbox.cluster.options import ClusterOptions
 from tilecast.sandbox.errors import UsageError
 
-ENVIRONMENT = {"OPENAI_BASE_URL": "base_url", "TILECAST_MODEL": "model"}
+ENVIRONMENT = {"OPENAI_BASE_URL": "base_url", "TILECAST_MODEL": "model", "TILECAST_RECORD_URL": "database_url"}
 """Variables that set a value; ``OPENAI_API_KEY`` is read where it is used and never stored, ``TILECAST_HOME`` by :func:`home`."""
 
 
@@ -222,11 +222,11 @@ def _untrusted(name: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """
     models = values.get("models")
     tables = [table for table in models.values() if isinstance(table, dict)] if isinstance(models, dict) else []
-    for key in ("base_url", "key_env"):
+    for key in ("base_url", "key_env", "database_url"):
         if key in values or any(key in table for table in tables):
             raise UsageError(
-                f"{name}: {key!r} may not stand in a project's file, which could send your key to a stranger's server; "
-                "set OPENAI_BASE_URL, or put it into config.toml in your tilecast folder"
+                f"{name}: {key!r} may not stand in a project's file, which could send your key or runs to a stranger's server; "
+                "set OPENAI_BASE_URL (TILECAST_RECORD_URL for the record), or put it into config.toml in your tilecast folder"
             )
     return name, values
 

@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No test sees the user's keys, home or model."""
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "TILECAST_MODEL"):
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "TILECAST_MODEL", "TILECAST_RECORD_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TILECAST_HOME", str(tmp_path / "home"))
 

@@ -12,6 +12,10 @@ HEAD = "0001"
 """The newest revision in ``migrations/versions``; a test holds the two together."""
 
 
+_LOCK_NUMBER = 71_421_001
+"""Held on PostgreSQL by the host that migrates: any number that no other program uses."""
+
+
 def current(engine: Engine) -> str | None:
     """The revision of a database, or None for an empty one."""
     if not inspect(engine).has_table("alembic_version"):
@@ -39,6 +43,8 @@ def migrate(engine: Engine) -> None:
         if connection.dialect.name == "sqlite":
             # Two first runs at once: the second waits here, and then finds the work done.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+        elif connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})")
         config.attributes["connection"] = connection
         try:
             command.upgrade(config, "head")

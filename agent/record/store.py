@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Engine, create_engine, event, insert, select, update
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import Engine, create_engine, event, insert, make_url, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, IntegrityError, SQLAlchemyError
 
 from tilecast.agent.record.events import EVENTS, CallAnswered, Event, Stored
 from tilecast.agent.record.fold import RunState
@@ -43,14 +44,18 @@ class Record:
         Raises:
             EnvironmentFailure: if the database cannot be opened or written.
         """
-        self.url = url
+        self.url = shown(url)
         try:
             if url.startswith("sqlite:///"):
                 Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
             self.engine = _engine(url)
             migrate(self.engine)
         except (SQLAlchemyError, OSError) as error:
-            raise EnvironmentFailure(f"the record at {url} cannot be opened: {_short(error)}") from error
+            raise EnvironmentFailure(f"the record at {self.url} cannot be opened: {_short(error)}") from error
+        except ModuleNotFoundError as error:
+            raise EnvironmentFailure(
+                f"the record at {self.url} needs the Python package {error.name}; for PostgreSQL: pip install 'tilecast[postgres]'"
+            ) from error
 
     def create(self, run_id: str, header: RunHeader, run_dir: Path, clock: Callable[[], float]) -> RunLog:
         """Begin a run.
@@ -212,7 +217,7 @@ class RunLog:
             if connection.scalar(select(TEXTS.c.sha256).where(TEXTS.c.sha256 == sha256)) is None:
                 # PostgreSQL keeps no NUL in a text.
                 body = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
-                connection.execute(insert(TEXTS), {"sha256": sha256, "body": body})
+                connection.execute(_insert_text(connection.dialect.name), {"sha256": sha256, "body": body})
             self._known_texts.add(sha256)
 
     def _row(self, stored: Stored) -> dict[str, Any]:
@@ -225,6 +230,21 @@ class RunLog:
             "at": stored.at,
             "body": stored.event.model_dump_json(),
         }
+
+
+def shown(url: str) -> str:
+    """A database's URL as it may be shown and stored: without its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return "the configured URL"
+
+
+def _insert_text(dialect: str) -> Any:
+    """Another host may have written the same text a moment ago: then it is there, which is all that is wanted."""
+    if dialect == "postgresql":
+        return postgresql.insert(TEXTS).on_conflict_do_nothing()
+    return sqlite.insert(TEXTS).on_conflict_do_nothing() if dialect == "sqlite" else insert(TEXTS)
 
 
 def _stored(row: Any) -> Stored:
