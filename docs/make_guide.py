@@ -21,7 +21,7 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 GUIDE = DOCS / "guide.md"
 BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.M | re.S)
-LIMIT_S = 300
+LIMIT_S = 900
 MASKS = (
     (re.compile(r"\b\d{8}-\d{6}-[0-9a-f]{4}\b"), "RUN"),
     (re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z|\+00:00)?"), "TIME"),
