@@ -144,7 +144,9 @@ def replayed(guide: str, place: Place) -> tuple[str, list[str]]:
 def main() -> int:
     """Write, or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a command no longer does as printed")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a command no longer does as printed"
+    )
     asked = parser.parse_args()
     guide = GUIDE.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(prefix="tilecast-guide-") as folder:
