@@ -59,7 +59,7 @@ def search(entry: Entry, derived: Derived) -> dict[str, Any] | None:
     weights = load()
     text = (entry.record.folder / "measurements.jsonl").read_text(encoding="utf-8")
     sources = "".join(sorted(c.source for c in entry.record.sources.values()))
-    content = f"{text}{sources}{entry.record.problem.sha256}{weights.card.get('training_sha256')}"
+    content = f"{text}{sources}{entry.record.problem.sha256}{json.dumps(weights.card, sort_keys=True)}"
     found: dict[str, Any] | None = derived.get("search", entry, content, lambda: _search(entry, weights))
     return found
 
