@@ -200,6 +200,7 @@ def test_spinning_and_ignoring_signals_is_a_timeout_without_orphans(sandbox: Loc
     while True:
         pass
     """
+    sandbox.preflight(problem, quiet)  # the first one starts the judge
     before = busy_workers()
     start = time.monotonic()
     answer = sandbox.verify(problem, candidate(body), EvaluationOptions(timeout_s=2), quiet)
@@ -207,6 +208,26 @@ def test_spinning_and_ignoring_signals_is_a_timeout_without_orphans(sandbox: Loc
     assert "2 s" in answer.reason
     assert time.monotonic() - start < 2 + 10
     assert busy_workers() <= before
+
+
+def test_a_slow_first_call_does_not_take_the_time_of_the_checks(sandbox: LocalSandbox, problem: Problem) -> None:
+    """As where a compiler runs in it, on a machine that others use too; a later call is as slow as that once more."""
+    body = """
+    import time
+    self.calls = getattr(self, "calls", 0) + 1
+    if self.calls in (1, 30):
+        time.sleep(7)
+    """
+    answer = sandbox.verify(problem, candidate(body), EvaluationOptions(timeout_s=10), quiet)
+    assert answer.status is EvaluationStatus.PASSED, answer.reason
+
+
+def test_slow_calls_are_made_fewer_also_where_one_layout_is_all(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    """An interpreted kernel may take a second a call: seventy of them are more than it has time for."""
+    (tmp_path / "reference.py").write_text(REFERENCE.replace("WORKLOADS", 'DOMAIN = "declared"\nWORKLOADS'))
+    slow = candidate("import time\ntime.sleep(1)")
+    answer = sandbox.verify(load_problem(tmp_path), slow, EvaluationOptions(timeout_s=30), quiet)
+    assert answer.status is EvaluationStatus.PASSED, answer.reason
 
 
 def busy_workers() -> set[int]:
