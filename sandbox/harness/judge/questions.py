@@ -16,7 +16,7 @@ from tilecast.sandbox.harness.judge.study import Study, free_bytes
 
 BURST_CALLS = 14
 """The longest burst."""
-_AHEAD_BYTES = {"cpu": 64 << 20, "cuda": 16 << 30}
+_AHEAD_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 
 
 @dataclass(frozen=True)
