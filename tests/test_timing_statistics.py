@@ -137,6 +137,24 @@ def test_equal_kernels_in_processes_that_differ_a_little() -> None:
     assert wrong <= 3
 
 
+def test_short_kernels_that_lie_elsewhere_are_not_called_different_and_do_not_use_up_the_budget() -> None:
+    design, plan = Design(systematic_ms=0.0004), SamplingPlan(max_seconds=5.0)
+    for seed in range(60):
+        bias = math.exp(np.random.default_rng(seed).uniform(-0.0125, 0.0125))
+        source = SimulatedDevice(seed=seed, baseline_ms=0.026, ratio=bias, noise=0.01)
+        found = Sampler(source, plan, design).run()
+        assert found.estimate.verdict == "undecided" and found.estimate.final
+        assert found.seconds < 1.0
+
+
+def test_a_short_kernel_that_is_clearly_faster_is_found_and_a_long_one_loses_nothing() -> None:
+    design = Design(systematic_ms=0.0004)
+    short = Sampler(SimulatedDevice(baseline_ms=0.026, ratio=1.06), SamplingPlan(), design).run().estimate
+    assert short.verdict == "faster"
+    long = Sampler(SimulatedDevice(baseline_ms=1.0, noise=0.003), SamplingPlan(), design).run().estimate
+    assert long.verdict == "same"
+
+
 @pytest.mark.parametrize(("ratio", "right"), [(1.03, "faster"), (1 / 1.03, "slower")])
 def test_three_percent_are_found(ratio: float, right: str) -> None:
     found = verdicts(80, baseline_ms=1.0, ratio=ratio, noise=0.02, **HARD)

@@ -22,7 +22,7 @@ from tilecast.sandbox.harness.judge.timing.baselines import EAGER, FILE, Baselin
 from tilecast.sandbox.harness.judge.timing.contents import CaseContents
 from tilecast.sandbox.harness.judge.timing.nvml import Nvml, NvmlUnavailable
 from tilecast.sandbox.harness.judge.timing.paired import LegRules, PairedLegs
-from tilecast.sandbox.harness.judge.timing.place import WARM_BLOCKS, Place
+from tilecast.sandbox.harness.judge.timing.place import SYSTEMATIC_MS, WARM_BLOCKS, Place
 from tilecast.sandbox.harness.judge.timing.sampling import NothingUsable, Sampled, Sampler
 from tilecast.sandbox.harness.judge.timing.statistics import Design
 from tilecast.sandbox.harness.judge.timing.window import Window, own_processes
@@ -179,7 +179,10 @@ class Benchmark:
         legs.on_baseline_difference = notes.append
         plan = self.place.plan(options.max_seconds, self.contents.call_bytes)
         plan = replace(plan, min_calls=plan.min_calls + extra_calls, max_calls=plan.max_calls + extra_calls)
-        design = Design(margin=options.margin, leg_quantile=0.5 if self.place.device.type == "cuda" else 0.25)
+        on_gpu = self.place.device.type == "cuda"
+        design = Design(
+            margin=options.margin, leg_quantile=0.5 if on_gpu else 0.25, systematic_ms=SYSTEMATIC_MS if on_gpu else 0.0
+        )
         try:
             sampled = Sampler(legs, plan, design).run()
         except NothingUsable as error:

@@ -45,6 +45,7 @@ class Design:
         margin: half-width of "same", as a fraction.
         systematic: what may differ between two processes that run the same kernel (placement in memory), as a fraction; the
             interval is widened by it on both sides, since more samples of the same two processes cannot shrink it.
+        systematic_ms: the same in milliseconds, on top: the shorter a kernel, the more placement and the clock's steps count.
         first_look_blocks: blocks before the first look.
         early_look_blocks, clear, early_width, early_alpha: after so many blocks a candidate that is slower by more than
             ``clear`` (a fraction, the whole interval) is done with if the interval is no wider than ``early_width``: who
@@ -61,6 +62,7 @@ class Design:
     alpha: float = 0.03
     margin: float = 0.01
     systematic: float = 0.002
+    systematic_ms: float = 0.0
     first_look_blocks: int = 10
     early_look_blocks: int = 5
     clear: float = 0.1
@@ -210,6 +212,7 @@ class Comparison:
     spent: float = 0.0
     next_look: int = 0
     estimate: Estimate | None = None
+    shortest_ms: float = math.inf
 
     def __post_init__(self) -> None:
         self.next_look = self.next_look or self.design.first_look_blocks
@@ -217,6 +220,7 @@ class Comparison:
     def add(self, candidate_ms: tuple[float, ...], baseline_ms: tuple[float, ...]) -> None:
         """One more block: the legs' times of either side, in the same unit."""
         self.log_ratios.append(block_log_ratio(candidate_ms, baseline_ms))
+        self.shortest_ms = min(self.shortest_ms, *candidate_ms, *baseline_ms)
 
     @property
     def due(self) -> bool:
@@ -267,11 +271,21 @@ class Comparison:
             low, high = self._interval(alpha, widen)
             self.spent += alpha
         self.next_look = max(len(self.log_ratios) + 1, math.ceil(len(self.log_ratios) * design.growth))
-        return self._conclude(low, high, final=final)
+        return self._conclude(low, high, final=final or self._hopeless(low, high, widen))
 
     def _interval(self, alpha: float, widen: float) -> tuple[float, float]:
+        wider = self._fixed(widen)
         low, high = interval(np.asarray(self.log_ratios), alpha, self.design)
-        return low - math.log1p(widen), high + math.log1p(widen)
+        return low - wider, high + wider
+
+    def _fixed(self, widen: float) -> float:
+        """What is added on either side, in log units, beside the design's fraction."""
+        return math.log1p(widen) + math.log1p(self.design.systematic_ms / self.shortest_ms)
+
+    def _hopeless(self, low: float, high: float, widen: float) -> bool:
+        """Whether no number of samples can decide: without what is fixed the interval lies inside of what is fixed."""
+        fixed = self._fixed(widen) + math.log1p(self.design.systematic)
+        return fixed >= math.log1p(self.design.margin) and -fixed < low + fixed and high - fixed < fixed
 
     def _conclude(self, low: float, high: float, *, final: bool) -> Estimate:
         bounds = (math.exp(max(low, -WIDEST)), math.exp(min(high, WIDEST)))
