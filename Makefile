@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 .PHONY: demo test check docs clean
 
 demo: $(VENV)/.installed
-	$(BIN)/tilecast optimize examples/softmax_bf16 --model replay:examples/softmax_bf16 --max-evals 20
+	$(BIN)/tilecast optimize examples/softmax --max-evals 20
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 4 --dist loadfile --ignore-glob='tests/test_timing_*' --ignore=tests/test_chat_terminal.py

@@ -38,6 +38,8 @@ def result_of(log: RunLog, ledger: LedgerDocument, winner: Path | None) -> Optim
         notes.append(f"every time is recorded on {log.header.device.name}, not measured on this machine")
     if best is None:
         notes.append(why_nothing(log))
+    elif progress := since_start(log, best):
+        notes.insert(0, progress)
     return OptimizeResult(
         run=log.run_id,
         stopped_by=state.stopped.stopped_by,
@@ -65,6 +67,18 @@ def best_of(log: RunLog, winner: Path | None) -> Best | None:
         latency_ms=result.latency_ms,
         recorded=result.recorded,
     )
+
+
+def since_start(log: RunLog, best: Best) -> str:
+    """How far the run came from the kernel it was given, through what both are to the baseline; empty if that is the best."""
+    start = log.header.start_sha256
+    given = next((c.result for c in log.state.candidates.values() if c.sha256 == start and c.result is not None), None)
+    if start is None or given is None or given.speedup is None or given.latency_ms is None:
+        return ""
+    if best.source_sha256 == given.source_sha256:
+        return "the kernel it began with is still the best"
+    factor = best.speedup.ratio / given.speedup.ratio
+    return f"{factor:.3g}x the speed of the kernel it began with ({given.latency_ms.candidate:.4g} ms)"
 
 
 def why_nothing(log: RunLog) -> str:

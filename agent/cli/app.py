@@ -98,7 +98,7 @@ def root(
     A proposer rewrites a kernel in a loop; a forecaster predicts which rewrites are worth the GPU's time; the rest is
     verified and measured against the fastest baseline, paired and with an interval, until a budget is spent.
 
-    Start with: **tilecast optimize examples/softmax_bf16** (needs no key and no GPU), then **tilecast doctor**.
+    Start with: **tilecast optimize examples/softmax** (needs no key and no GPU), then **tilecast doctor**.
     """
 
 

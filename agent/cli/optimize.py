@@ -88,7 +88,7 @@ def optimize(
 ) -> None:
     """Propose, forecast, verify and benchmark kernels for PROBLEM until a budget is spent.
 
-    Examples: tilecast optimize examples/softmax_bf16 --max-evals 20
+    Examples: tilecast optimize examples/softmax --max-evals 20
     | tilecast optimize problem.py --model gpt-5 --max-usd 2 --max-evals 40 --output fast.py
     """
     flags = {

@@ -42,7 +42,7 @@ def tune(
 
     Without a limit a quarter of SPACE is measured, at least 10 configurations. The answer is a CONFIG line to paste.
 
-    Example: tilecast tune examples/softmax_bf16 --max-evals 4
+    Example: tilecast tune examples/softmax --max-evals 4
     """
     flags = {
         "model": "builtin",
