@@ -88,6 +88,20 @@ def test_a_holder_that_is_killed_lets_go(tmp_path: Path, kind: str) -> None:
         assert time.monotonic() - start < 5
 
 
+def test_the_wait_is_counted_apart(tmp_path: Path) -> None:
+    path, log, until = str(tmp_path / "lock"), Log(), threading.Event()
+    thread = hold(Quiet(path), "exclusive", "timing", log, until)
+    wait_for(log, "timing in")
+    threading.Timer(0.3, until.set).start()
+    mine = Quiet(path)
+    with mine.shared():
+        assert 0.2 < mine.waited_s < 5
+    waited_s = mine.waited_s
+    with mine.shared():
+        assert mine.waited_s - waited_s < 0.1
+    thread.join(10)
+
+
 def test_nesting_and_what_would_wait_for_itself(tmp_path: Path) -> None:
     quiet = Quiet(str(tmp_path / "lock"))
     with quiet.exclusive(), quiet.shared(), quiet.exclusive():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,9 @@ class Quiet:
     def __init__(self, path: str | None = None) -> None:
         self._path = path
         self._own = threading.local()
+        self.waited_s = 0.0
+        """Seconds that the thread which made this object has waited for others: no device time of its own."""
+        self._counted = threading.get_ident()
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -48,8 +52,11 @@ class Quiet:
         try:
             gate = _open(f"{self._path}.gate")
             try:
+                start = time.monotonic()
                 fcntl.flock(gate, kind)
                 fcntl.flock(inside, kind)
+                if threading.get_ident() == self._counted:
+                    self.waited_s += time.monotonic() - start
             finally:
                 os.close(gate)
             self._own.kind = kind
