@@ -71,9 +71,16 @@ def batch_order(beliefs: Beliefs, seed: int = 0) -> list[int]:
 
 
 def adaptive_order(
-    beliefs: Beliefs, measure: Callable[[int], float | None], seed: int = 0, limit: int | None = None
+    beliefs: Beliefs,
+    measure: Callable[[int], float | None],
+    seed: int = 0,
+    limit: int | None = None,
+    favourites: Sequence[int] = (),
 ) -> list[int]:
-    """Measure one at a time and learn from each. ``measure`` gives ln(ms / floor), or None if the candidate fails."""
+    """Measure one at a time and learn from each. ``measure`` gives ln(ms / floor), or None if the candidate fails.
+
+    ``favourites`` come right after the first choice: what others who were asked hold to be the fastest.
+    """
     count = len(beliefs.centre)
     left = np.ones(count, dtype=bool)
     order: list[int] = []
@@ -82,11 +89,13 @@ def adaptive_order(
     best = np.inf
     first = batch_order(beliefs, seed)[0]
     while left.any() and (limit is None or len(order) < limit):
-        chosen = (
-            first
-            if not order
-            else next_choice(beliefs, np.array(seen, dtype=np.int64), np.array(residuals), left, best)
-        )
+        waiting = [index for index in favourites if left[index]]
+        if not order:
+            chosen = first
+        elif waiting:
+            chosen = waiting[0]
+        else:
+            chosen = next_choice(beliefs, np.array(seen, dtype=np.int64), np.array(residuals), left, best)
         left[chosen] = False
         order.append(chosen)
         value = measure(chosen)

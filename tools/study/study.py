@@ -145,7 +145,8 @@ def ensemble_policy(poolings: Mapping[str, Pooling]) -> Policy:
             spread=alone.spread * math.sqrt(squares / how.exponent),
             prior=learned * alone.prior + (1 - learned) * np.eye(len(mean)),
         )
-        return adaptive_order(both, measured_ratio(pool), seed)
+        # A pooled opinion may rank a candidate second that neither holds to be the fastest: the model's own choice comes first.
+        return adaptive_order(both, measured_ratio(pool), seed, favourites=llm_order(pool, seed)[:1])
 
     return order
 
