@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from tilecast.agent.record.store import RunLog
+from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.schema import Best, LedgerDocument, OptimizeResult
 
 WINNER = "best.py"
@@ -26,6 +27,21 @@ def write_text(path: Path, text: str) -> Path:
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)
     return path
+
+
+def check_writable(path: Path, flag: str) -> None:
+    """See before a run whether its result can be written there.
+
+    Raises:
+        UsageError: naming the path and what is wrong with it.
+    """
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise UsageError(f"{flag} {path}: is a folder; name a file in it, such as {path / WINNER}")
+    if not folder.is_dir():
+        raise UsageError(f"{flag} {path}: there is no folder {folder}; make it first")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{flag} {path}: the folder {folder} cannot be written to")
 
 
 def result_of(log: RunLog, ledger: LedgerDocument, winner: Path | None) -> OptimizeResult:

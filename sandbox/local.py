@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tilecast.sandbox.base import BaselineTimes, DeviceFacts, Estimate, EvaluationOptions, Preflight, ProgressSink
-from tilecast.sandbox.errors import UsageError
+from tilecast.sandbox.errors import EnvironmentFailure, UsageError
 from tilecast.sandbox.hardware import find_hardware
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.process import Interrupted, JudgeProcess
@@ -141,7 +141,13 @@ class LocalSandbox:
     def _device_lock(self, progress: ProgressSink) -> Iterator[None]:
         """Wait for this device's turn; the lock goes with the process that holds it, however that ends."""
         folder = self._state_dir / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise EnvironmentFailure(
+                f"the folder {self._state_dir} for locks and kept times cannot be made ({error.strerror}); "
+                "set TILECAST_HOME to a folder that you may write to"
+            ) from error
         with open(folder / f"{self.spec.replace(':', '-')}.lock", "a", encoding="ascii") as file:
             waiting = False
             while True:

@@ -219,7 +219,7 @@ def _status(row: Row | None) -> EvaluationStatus:
 
 def _reason(row: Row | None, folder: Path) -> str:
     if row is None:
-        return f"this candidate was never measured for {folder}"
+        return f"this candidate was never measured for {folder}; --device cpu checks it on this machine's CPU"
     return row.error or ""
 
 

@@ -23,6 +23,8 @@ from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.languages import LANGUAGES
 from tilecast.tools.forecast.factory import NAMES
 
+SOFTMAX = Path(__file__).parents[1] / "examples" / "softmax"
+
 
 def only_candidate(block: int, warps: int):  # type: ignore[no-untyped-def]
     result = Engine(make_request(), make=making(Scripted([variant(block, warps)]))).run()
@@ -147,3 +149,38 @@ def test_lint_and_preflight_say_how_far_they_are(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert "studying workload 1 of 2, small\n" in run.stderr and "studying workload 2 of 2, small_b\n" in run.stderr
     assert re.search(r"wrong answers on workload 1 of 2, small: input family 1 of \d+", run.stderr)
+
+
+@pytest.mark.parametrize(
+    ("output", "told"), [("nowhere/best.py", "there is no folder"), (".", "is a folder; name a file in it")]
+)
+@pytest.mark.parametrize("command", ["optimize", "tune"])
+def test_a_place_for_the_winner_that_cannot_be_written_is_told_before_anything_is_spent(
+    command: str, output: str, told: str, tmp_path: Path
+) -> None:
+    run = tilecast(command, SOFTMAX, "--max-evals", "3", "--output", tmp_path / output)
+    assert (run.returncode, told in run.stderr) == (2, True), run.stderr
+    assert "begun" not in run.stderr and "Traceback" not in run.stderr
+
+
+def test_a_home_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TILECAST_HOME", str(tmp_path / "file"))
+    run = tilecast("verify", SOFTMAX, SOFTMAX / "kernel.py", "--device", "cpu")
+    assert run.returncode == 3 and "set TILECAST_HOME" in run.stderr and "Traceback" not in run.stderr
+
+
+@pytest.mark.parametrize("command", ["optimize", "tune"])
+def test_a_kernel_that_does_not_parse_is_told_with_its_line(command: str, tmp_path: Path) -> None:
+    kernel = tmp_path / "broken.py"
+    kernel.write_text("CONFIG = {'A': 1}\ndef f(:\n")
+    more = ["--kernel", kernel] if command == "optimize" else [kernel]
+    run = tilecast(command, SOFTMAX, *more, "--max-evals", "3")
+    assert run.returncode == 2 and "broken.py:2: the kernel does not parse" in run.stderr, run.stderr
+
+
+def test_an_edited_kernel_that_is_not_recorded_is_told_what_to_do(tmp_path: Path) -> None:
+    edited = tmp_path / "edited.py"
+    edited.write_text((SOFTMAX / "kernel.py").read_text() + "\nEDITED = 1\n")
+    run = tilecast("verify", SOFTMAX, edited, "--device", f"replay:{SOFTMAX}")
+    assert run.returncode == 1 and "--device cpu checks it" in run.stdout + run.stderr

@@ -134,7 +134,10 @@ def _optimize(
     from tilecast.agent.cli.view import make_view
     from tilecast.agent.engine import Engine
     from tilecast.agent.progress import Said
+    from tilecast.agent.result import check_writable
 
+    if faces.output is not None:
+        check_writable(faces.output, "--output")
     request, notes = build_request(problem, kernel, run_dir, resume, flags, more)
     view, engine = None if faces.dry_run else make_view(faces.json), None
     try:

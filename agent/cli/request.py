@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,15 @@ def _resumed(
 
 
 def _start(problem: Problem, kernel: Path | None) -> Candidate | None:
-    if kernel is not None:
-        return load_candidate(kernel)
-    return load_candidate(problem.kernel) if problem.kernel is not None else None
+    path = kernel or problem.kernel
+    if path is None:
+        return None
+    start = load_candidate(path)
+    try:
+        ast.parse(start.source)
+    except SyntaxError as error:
+        raise UsageError(f"{path}:{error.lineno}: the kernel does not parse: {error.msg}") from error
+    return start
 
 
 def _recorded_start(log: RunLog) -> Candidate | None:

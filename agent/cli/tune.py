@@ -72,9 +72,12 @@ def _tune(
     from tilecast.agent.cli.request import build_request
     from tilecast.agent.cli.view import make_view
     from tilecast.agent.progress import Said
+    from tilecast.agent.result import check_writable
     from tilecast.agent.tuning import space_size, tune
     from tilecast.sandbox.errors import UsageError
 
+    if output is not None:
+        check_writable(output, "--output")
     request, _ = build_request(problem, kernel, None, None, {**flags, "max_evals": flags["max_evals"] or 1}, more)
     if request.start is None:
         raise UsageError(f"{problem}: name a KERNEL; there is no kernel.py beside the problem")

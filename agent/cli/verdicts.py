@@ -77,8 +77,9 @@ def show_measurement(result: Measurement) -> None:
         return
     speed, time = result.speedup, result.latency_ms
     source = "RECORDED, not measured here" if result.recorded else f"{result.samples} samples"
+    found = {"same": "same as", "undecided": "undecided against"}.get(str(result.verdict), f"{result.verdict} than")
     print(
-        f"{result.candidate}: {result.verdict} than {result.baseline}: {speed.ratio:.3f}x "
+        f"{result.candidate}: {found} {result.baseline}: {speed.ratio:.3f}x "
         f"[{speed.low:.3f}, {speed.high:.3f}], {time.candidate:.4g} ms against {time.baseline:.4g} ms ({source}; {result.device})"
     )
     if result.speed_of_light is not None:

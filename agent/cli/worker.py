@@ -10,7 +10,7 @@ import typer
 
 def worker(
     folder: Annotated[Path, typer.Argument(help="The folder named after --device bundle:", metavar="DIR")],
-    device: Annotated[str, typer.Option(help="cuda[:N] or cpu.", metavar="DEVICE")] = "cuda",
+    device: Annotated[str, typer.Option("--device", help="cuda[:N] or cpu.", metavar="DEVICE")] = "cuda",
     once: Annotated[bool, typer.Option("--once", help="Do what is there, then stop.")] = False,
     wait: Annotated[float | None, typer.Option(help="Stop after S seconds without work.", metavar="S")] = None,
     for_s: Annotated[float | None, typer.Option("--for", help="Begin nothing after S seconds.", metavar="S")] = None,

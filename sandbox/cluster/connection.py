@@ -53,7 +53,7 @@ def import_ray(spec: str) -> Any:
     try:
         import ray
     except ImportError as error:
-        raise UsageError(f"--device {spec} {MISSING} ({error})") from error
+        raise UsageError(f"{spec} {MISSING} ({error})") from error
     return ray
 
 
@@ -68,7 +68,7 @@ class Connection:
 
     def __init__(self, spec: str, address: str, dashboard: bool) -> None:
         self._spec, self._address, self._wants_dashboard = spec, address, dashboard
-        self.ray = import_ray(spec)
+        self.ray = import_ray(f"--device {spec}")
         self._owns = False
         self.dashboard = ""
 

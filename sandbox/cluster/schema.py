@@ -18,7 +18,7 @@ def ray_version() -> str:
     Raises:
         UsageError: if there is none.
     """
-    import_ray("ray")
+    import_ray("a cluster configuration")
     return version("ray")
 
 
@@ -31,7 +31,7 @@ def loaded(config: dict[str, Any]) -> dict[str, Any]:
     Raises:
         UsageError: if Ray refuses it.
     """
-    import_ray("ray")
+    import_ray("a cluster configuration")
     given = copy.deepcopy(config)
     try:
         if given.get("kind") == KUBERAY:

@@ -7,6 +7,7 @@ torch, triton, numpy and the standard library. Killed at any moment it goes on w
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import platform
 import signal
@@ -278,6 +279,11 @@ def main(arguments: list[str] | None = None) -> int:
     expected = os.environ.get("TILECAST_WORKER_FROM")
     if expected is not None and not os.path.abspath(__file__).startswith(expected + os.sep):
         print(f"error: another tilecast ({__file__}) is in the way; start it with python3 -I", file=sys.stderr)
+        return 3
+    missing = [name for name in ("torch", "numpy") if importlib.util.find_spec(name) is None]
+    if missing:
+        told = f"error: this Python ({sys.executable}) has no {' and no '.join(missing)}"
+        print(f"{told}; a worker needs torch, triton and numpy", file=sys.stderr)
         return 3
     device = "cuda:0" if given.device == "cuda" else given.device
     folder = given.folder.absolute()

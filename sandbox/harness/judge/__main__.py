@@ -250,7 +250,7 @@ def main(arguments: list[str]) -> int:
     judge.zygotes.start()
     try:
         if device.type == "cuda" and not torch.cuda.is_available():
-            channel.send({"fatal": f"no CUDA device is usable ({device})"})
+            channel.send({"fatal": "no such CUDA device is usable here; --device cpu runs on the CPU"})
             return 3
         if device.type == "cuda":
             torch.cuda.set_device(device)

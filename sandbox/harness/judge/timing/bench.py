@@ -271,7 +271,12 @@ class Benchmark:
         # Caches of a CPU cannot be emptied from here, so that only a GPU's memory limit is one.
         if found.impossible and self.place.device.type == "cuda":
             raise WorkerFailed(Failure("REWARD_HACK", found.impossible, "faster-than-light"))
-        return light, found.review or found.impossible
+        if found.impossible:
+            return (
+                None,
+                "no speed of light: data in the caches of this CPU come faster than its memory, or it was busy when measured",
+            )
+        return light, found.review
 
     def _add_warm(self, result: dict[str, Any], candidate: TimedWorker, baseline: TimedWorker, name: str) -> None:
         """A second figure with the inputs in cache: a few legs, medians only."""
