@@ -43,6 +43,9 @@ ANSWERS_AFTER_STOP_S = 5.0
 """How long a stopped run waits for cancelled requests, so that what they cost is known and not guessed."""
 
 
+WHOLE = 64
+"""Judged candidates whose details stay in memory; a report reads those of all from the record."""
+
 EVIDENCE_FAILURES = 3
 """Attempts after which a machine is taken to have no compiler for the target."""
 
@@ -190,6 +193,7 @@ class Engine:
         limits = self.request.limits.as_dict()
         log.append(SessionOpened(number=log.state.sessions + 1, resumed=resumed, limits=limits), start)
         take_up(log, self.parts.device.sandbox)
+        log.state.keep_whole(WHOLE)
         # The requests open in the record are of the last process: the new ledger holds nothing for them.
         RunJournal(log, Ledger(self.request.limits, time.monotonic)).lose_open()
         spent, minutes = log.state.spent, log.state.elapsed_s / 60

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tilecast.agent.record.fold import CandidateState
 from tilecast.agent.record.store import RunLog
+from tilecast.agent.record.texts import Texts
 from tilecast.sandbox.base import DeviceFacts
 from tilecast.sandbox.hardware import find_hardware, require_hardware
 from tilecast.sandbox.problem import Problem, ProblemFacts
@@ -18,6 +18,7 @@ from tilecast.sandbox.roofline import floor_of
 from tilecast.sandbox.source import Candidate
 from tilecast.tools.forecast.base import EvidenceProvider, ForecastContext
 from tilecast.tools.propose.base import ProposalContext, Tried
+from tilecast.tools.propose.history import History
 
 UNKNOWN_FACTS = ProblemFacts(workloads=[], tolerance=None, domain="open")
 """Of a problem that could not be looked at on this machine."""
@@ -40,12 +41,12 @@ class Knowledge:
         self._workload = told.workload
         self._told = told
         self.settle_device(device)
-        self._tried: list[Tried] = []
+        self._tried: list[int] = []
         self._seqs: list[int] = []
-        self._source = lru_cache(maxsize=1024)(log.record.text)
-        for candidate in sorted(log.state.candidates.values(), key=lambda c: c.judged_seq):
-            if candidate.judged is not None:
-                self.judged(candidate)
+        self._entry = self._entry_at
+        self._source = Texts(log.record.text)
+        for index in log.state.judged:
+            self.judged(log.state.candidates[index])
 
     def settle_device(self, device: DeviceFacts) -> None:
         """The device that measures, which may be known only once it has answered."""
@@ -62,9 +63,9 @@ class Knowledge:
         """A candidate of this run by the hash of its source, under its own name."""
         if sha256 is None:
             return None
-        for state in self._log.state.candidates.values():
-            if state.sha256 == sha256:
-                return self.candidate(state)
+        index = self._log.state.by_sha256.get(sha256)
+        if index is not None:
+            return self.candidate(self._log.state.candidates[index])
         return Candidate(name="start", source=self._source(sha256))
 
     @property
@@ -88,22 +89,25 @@ class Knowledge:
 
     def judged(self, state: CandidateState) -> None:
         """Take in a candidate whose way has ended."""
-        candidate = self.candidate(state)
-        if candidate is None or (state.chosen is not None and state.chosen.action == "drop"):
+        if state.sha256 is None or (state.chosen is not None and state.chosen.action == "drop"):
             return
-        result = state.result
-        light = result.speed_of_light if result else None
         self._seqs.append(state.judged_seq)
-        self._tried.append(
-            Tried(
-                candidate=candidate,
-                status=result.status if result else None,
-                reason=(result.reason if result else "") or (state.judged.why if state.judged else ""),
-                latency_ms=result.latency_ms.candidate if result and result.latency_ms else None,
-                speedup=result.speedup.ratio if result and result.speedup else None,
-                fraction_of_light=light.fraction if light else None,
-                limits=light.bound if light else "",
-            )
+        self._tried.append(state.index)
+
+    def _entry_at(self, place: int) -> Tried:
+        """What is told of the ``place``-th candidate tried; its text comes from the record."""
+        state = self._log.state.candidates[self._tried[place]]
+        candidate, result = self.candidate(state), state.result
+        assert candidate is not None
+        light = result.speed_of_light if result else None
+        return Tried(
+            candidate=candidate,
+            status=result.status if result else None,
+            reason=(result.reason if result else "") or (state.judged.why if state.judged else ""),
+            latency_ms=result.latency_ms.candidate if result and result.latency_ms else None,
+            speedup=result.speedup.ratio if result and result.speedup else None,
+            fraction_of_light=light.fraction if light else None,
+            limits=light.bound if light else "",
         )
 
     def for_proposer(self, before_seq: int) -> ProposalContext:
@@ -118,7 +122,7 @@ class Knowledge:
             baseline_ms=ms,
             floor_ms=self.floor_ms,
             start=self.start,
-            tried=self._tried_before(before_seq),
+            tried=History(self._entry, bisect_left(self._seqs, before_seq)),
             pending=self._pending_at(before_seq),
         )
 
@@ -132,7 +136,7 @@ class Knowledge:
             baseline_name=name,
             baseline_ms=ms,
             incumbent_ms=self.incumbent_ms,
-            tried=list(self._tried),
+            tried=History(self._entry, len(self._tried)),
             evidence=evidence,
             workload=self._workload,
         )
@@ -149,12 +153,9 @@ class Knowledge:
             return "eager", None
         return done.baselines.fastest, done.baselines.times_ms[done.baselines.fastest]
 
-    def _tried_before(self, seq: int) -> list[Tried]:
-        return self._tried[: bisect_left(self._seqs, seq)]
-
     def _pending_at(self, seq: int) -> list[Candidate]:
         """Proposed before, and judged later or not yet."""
-        open_then = (
-            c for c in self._log.state.candidates.values() if 0 < c.proposed_seq < seq and not 0 < c.judged_seq < seq
-        )
-        return [found for c in open_then if (found := self.candidate(c)) is not None]
+        state = self._log.state
+        later = bisect_left(state.judged, seq, key=lambda index: state.candidates[index].judged_seq)
+        open_then = (state.candidates[index] for index in sorted({*state.arrived, *state.judged[later:]}))
+        return [found for c in open_then if 0 < c.proposed_seq < seq and (found := self.candidate(c)) is not None]

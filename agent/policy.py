@@ -123,13 +123,11 @@ def choose(
 
 def machine_failure(state: RunState) -> str | None:
     """Why this machine cannot go on with the run, from what it answered so far; None if it can."""
-    results = [c.result for c in state.candidates.values() if c.result is not None and c.counted]
-    recent = results[-ENVIRONMENT_ERRORS:]
-    if len(recent) == ENVIRONMENT_ERRORS and all(r.status is EvaluationStatus.ENVIRONMENT_ERROR for r in recent):
-        return f"{ENVIRONMENT_ERRORS} evaluations in a row failed by the machine: {recent[-1].reason}"
-    passed = [r for r in results if r.status is EvaluationStatus.PASSED]
-    if len(passed) >= UNTIMED and all(r.latency_ms is None for r in passed):
-        return f"{len(passed)} candidates were correct and none could be timed here: {_rejection(passed[-1])}"
+    health = state.health
+    if health.failed_in_a_row >= ENVIRONMENT_ERRORS and health.last is not None:
+        return f"{ENVIRONMENT_ERRORS} evaluations in a row failed by the machine: {health.last.reason}"
+    if health.passed >= UNTIMED and not health.timed and health.last_passed is not None:
+        return f"{health.passed} candidates were correct and none could be timed here: {_rejection(health.last_passed)}"
     return None
 
 

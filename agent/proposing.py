@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from tilecast.agent.archive import choose_parent, entries
+from tilecast.agent.archive import choose_parent
 from tilecast.agent.budget import MeterName
 from tilecast.agent.policy import may_ask
 from tilecast.agent.pool import Outcome
@@ -33,7 +33,7 @@ def top_up(services: Services) -> None:
         index = services.log.state.next_index
         parent = None
         if index > 0 or services.knowledge.start is None:
-            archive = entries(services.log.state)
+            archive = services.log.state.archive
             parent = choose_parent(archive, services.log.header.start_sha256, services.seed, index)
         services.log.append(ProposalAsked(index=index, parent_sha256=parent))
         _ask(services, index)

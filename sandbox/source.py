@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import threading
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ from tilecast.sandbox.errors import CandidateError
 from tilecast.sandbox.schema import Document
 
 Config = dict[str, Any]
+_PARSING = threading.Lock()
+REMEMBERED = 1024
+"""Texts whose identity is remembered: those at hand, not all of a long run."""
 
 
 class Candidate(Document):
@@ -61,10 +65,23 @@ def source_sha256(source: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()
 
 
+def parsed(source: str) -> ast.Module:
+    """The syntax tree of a text, one text at a time.
+
+    Two threads that parse at once can fail in CPython 3.11 ("AST constructor recursion depth mismatch"): the depth is kept
+    once for the interpreter, and a collection of garbage in between may let the other thread run.
+
+    Raises:
+        SyntaxError, ValueError: if it is no Python.
+    """
+    with _PARSING:
+        return ast.parse(source)
+
+
 def _assignment(source: str, name: str) -> ast.expr | None:
     """Value of the last module-level ``name = …``, or None if the text does not parse or does not assign it."""
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError):
         return None
     value: ast.expr | None = None
@@ -116,11 +133,11 @@ def with_config(source: str, overrides: Config) -> str:
     return (raw[:start] + repr(merged).encode() + raw[end:]).decode()
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=REMEMBERED)
 def canonical_key(source: str) -> str:
     """Identity of a candidate up to comments, whitespace and the order of CONFIG's keys: how recorded ones are found."""
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError):
         return "text:" + source_sha256(source)
     config = read_literal(source, "CONFIG")

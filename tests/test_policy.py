@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilecast.agent.archive import Entry, choose_parent, entries
+from tilecast.agent.archive import Archive, Entry, choose_parent
 from tilecast.agent.policy import Rules, choose, expected_seconds, judge, may_ask, resume_at, screen, stop_of
 from tilecast.agent.record.events import (
     Chosen,
@@ -194,22 +194,22 @@ def test_the_archive_holds_what_was_measured_and_counts_its_children() -> None:
         *life(2, measured(1.0, status=EvaluationStatus.RUNTIME_ERROR), False, parent=first),
         ProposalAsked(index=3, parent_sha256=first),
     )
-    assert entries(state) == [Entry(first, 1.5, 3), Entry(f"{1:064d}", 1.2, 0)]
+    assert state.archive.entries == [Entry(first, 1.5, 3), Entry(f"{1:064d}", 1.2, 0)]
 
 
 def test_parents_are_drawn_by_value_and_against_tries() -> None:
-    fresh = [Entry("best", 2.0, 0), Entry("good", 1.9, 0), Entry("poor", 1.0, 0)]
+    fresh = Archive([Entry("best", 2.0, 0), Entry("good", 1.9, 0), Entry("poor", 1.0, 0)])
     drawn = Counter(choose_parent(fresh, None, 0, index) for index in range(2000))
     assert drawn["best"] > drawn["good"] > 10 * drawn["poor"]
     assert 120 < drawn[None] < 280
-    worn = [Entry("best", 2.0, 20), Entry("good", 1.9, 0), Entry("poor", 1.0, 0)]
+    worn = Archive([Entry("best", 2.0, 20), Entry("good", 1.9, 0), Entry("poor", 1.0, 0)])
     drawn = Counter(choose_parent(worn, None, 0, index) for index in range(2000))
     assert drawn["good"] > 5 * drawn["best"]
 
 
 def test_parents_depend_on_seed_and_index_only() -> None:
-    archive = [Entry(str(n), 1.0 + n / 10, n) for n in range(9)]
+    archive = Archive([Entry(str(n), 1.0 + n / 10, n) for n in range(9)])
     once = [choose_parent(archive, None, 3, index) for index in range(30)]
     assert once == [choose_parent(archive, None, 3, index) for index in range(30)]
     assert once != [choose_parent(archive, None, 4, index) for index in range(30)]
-    assert choose_parent([], "start", 3, 0) == "start"
+    assert choose_parent(Archive(), "start", 3, 0) == "start"

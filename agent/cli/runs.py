@@ -11,6 +11,10 @@ from tilecast.agent.cli.shared import JsonOption, opened_record, print_json
 if TYPE_CHECKING:
     from tilecast.agent.record.summary import RunSummary
 
+HEADS = ("run", "problem", "device", "status", "evals", "best")
+LAID_OUT = 100
+"""Most rows that are fitted to the width of the terminal; longer lists are plain columns, for which nobody waits."""
+
 
 def runs(
     problem: Annotated[str | None, typer.Option(help="Only runs of the problem with this name.")] = None,
@@ -43,22 +47,32 @@ def status(run: RunSummary) -> str:
 
 
 def _table(found: list[RunSummary]) -> None:
+    rows = [_row(run) for run in found]
+    if len(rows) > LAID_OUT:
+        widths = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
+        for row in (HEADS, *rows):
+            cells = (c.rjust(w) if h == "evals" else c.ljust(w) for c, w, h in zip(row, widths, HEADS, strict=True))
+            typer.echo("  ".join(cells).rstrip())
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in HEADS:
+        table.add_column(name, justify="right" if name == "evals" else "left", no_wrap=name == "run")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def _row(run: RunSummary) -> tuple[str, ...]:
     from tilecast.agent.report import wording
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("run", "problem", "device", "status", "evals", "best"):
-        table.add_column(name, justify="right" if name == "evals" else "left", no_wrap=name == "run")
-    for run in found:
-        best = (
-            ""
-            if run.best_speedup is None or run.best_ms is None
-            else (f"{wording.ratio(run.best_speedup)} {wording.milliseconds(run.best_ms)}{wording.mark(run.recorded)}")
-        )
-        device = f"{run.device}{wording.mark(run.recorded)}"
-        row = (run.run, run.problem, device, status(run), str(run.evals), best)
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    best = (
+        ""
+        if run.best_speedup is None or run.best_ms is None
+        else (f"{wording.ratio(run.best_speedup)} {wording.milliseconds(run.best_ms)}{wording.mark(run.recorded)}")
+    )
+    device = f"{run.device}{wording.mark(run.recorded)}"
+    return (run.run, run.problem, device, status(run), str(run.evals), best)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from tilecast.agent.archive import Archive
 from tilecast.agent.budget import Amount
+from tilecast.agent.record.candidate import REJECTED, CandidateState, Health
 from tilecast.agent.record.events import (
     BaselinesDone,
     CallAnswered,
@@ -29,49 +32,10 @@ from tilecast.agent.record.events import (
     Stored,
     Verified,
 )
-from tilecast.sandbox.schema import CandidateCounts, EvaluationStatus, Forecast, Measurement, Verification
+from tilecast.sandbox.schema import CandidateCounts, EvaluationStatus
 from tilecast.tools.model.base import Usage
 
-REJECTED = frozenset(set(EvaluationStatus) - {EvaluationStatus.PASSED, EvaluationStatus.NOT_RECORDED})
-
-
-@dataclass
-class CandidateState:
-    """How far one proposal came."""
-
-    index: int
-    asked_seq: int = 0
-    parent_sha256: str | None = None
-    """What it was asked to build on; what it was built on is in ``proposed``."""
-    proposed: Proposed | None = None
-    proposed_seq: int = 0
-    forecast: Forecast | None = None
-    chosen: Chosen | None = None
-    in_flight_gpu_s: float | None = None
-    verification: Verification | None = None
-    result: Measurement | None = None
-    counted: bool = False
-    charged_gpu_s: float = 0.0
-    lost: EvaluationLost | None = None
-    judged: Judged | None = None
-    judged_seq: int = 0
-
-    @property
-    def sha256(self) -> str | None:
-        """Hash of its source, if it has one."""
-        return None if self.proposed is None else self.proposed.source_sha256
-
-    @property
-    def timed(self) -> bool:
-        """Verified and measured by this run: only such a one can be best."""
-        result = self.result
-        return (
-            result is not None
-            and result.status is EvaluationStatus.PASSED
-            and result.latency_ms is not None
-            and result.speedup is not None
-            and result.verdict is not None
-        )
+__all__ = ["CandidateState", "RunState", "amount_of"]
 
 
 @dataclass
@@ -97,6 +61,14 @@ class RunState:
     calls: int = 0
     lost_calls: int = 0
     by_canonical: dict[str, int] = field(default_factory=dict)
+    by_sha256: dict[str, int] = field(default_factory=dict)
+    """The first candidate with a source."""
+    archive: Archive = field(default_factory=Archive)
+    health: Health = field(default_factory=Health)
+    judged: list[int] = field(default_factory=list)
+    """Indices in the order in which they were judged."""
+    whole: deque[int] | None = None
+    """Indices whose results are held with all their details; None is all of them."""
     best: int | None = None
     since_best: int = 0
     """Evaluations judged since the best one changed."""
@@ -119,6 +91,20 @@ class RunState:
         handler = _HANDLERS.get(type(event))
         if handler is not None:
             handler(self, event, stored.seq)
+
+    def keep_whole(self, count: int) -> None:
+        """From now on hold details for the best and the last ``count`` judged candidates only; all of them are in the record."""
+        self.whole = deque(maxlen=count)
+        for index in self.judged:
+            self._lighten(index)
+
+    def _lighten(self, newest: int) -> None:
+        if self.whole is None:
+            return
+        oldest = self.whole[0] if len(self.whole) == self.whole.maxlen else None
+        self.whole.append(newest)
+        if oldest is not None and oldest != self.best:
+            self.candidates[oldest].lighten()
 
     def candidate(self, index: int) -> CandidateState:
         """The state of one proposal, made on first use."""
@@ -192,6 +178,8 @@ def _call_lost(state: RunState, event: CallLost, seq: int) -> None:
 def _asked(state: RunState, event: ProposalAsked, seq: int) -> None:
     candidate = state.candidate(event.index)
     candidate.asked_seq, candidate.parent_sha256 = seq, event.parent_sha256
+    if event.parent_sha256 is not None:
+        state.archive.built_on(event.parent_sha256)
     state.asked.add(event.index)
     state.next_index = max(state.next_index, event.index + 1)
 
@@ -204,6 +192,7 @@ def _proposed(state: RunState, event: Proposed, seq: int) -> None:
     state.exhausted = state.exhausted or event.exhausted
     if event.source_sha256 is not None:
         state._count(proposed=1)
+        state.by_sha256.setdefault(event.source_sha256, event.index)
     if event.canonical is not None:
         state.by_canonical.setdefault(event.canonical, event.index)
 
@@ -237,6 +226,7 @@ def _evaluated(state: RunState, event: EvaluationDone, seq: int) -> None:
         state.spent += Amount(evals=1, gpu_seconds=event.charged_gpu_s)
         state.evaluated += 1
         state.evaluated_gpu_s += event.charged_gpu_s
+        state.health.take_in(event.result)
     state._count(
         verified=int(status is EvaluationStatus.PASSED),
         rejected=int(status in REJECTED),
@@ -264,9 +254,16 @@ def _judged(state: RunState, event: Judged, seq: int) -> None:
         state.since_best += 1
     else:
         state.barren += 1
+    state.judged.append(event.index)
+    result = candidate.result
+    if candidate.timed and candidate.sha256 is not None and result is not None and result.speedup is not None:
+        state.archive.measured(event.index, candidate.sha256, result.speedup.ratio)
     # The log says which is best; that it was verified and measured is checked here all the same.
     if event.best and candidate.timed:
-        state.best, state.since_best = event.index, 0
+        before, state.best, state.since_best = state.best, event.index, 0
+        if before is not None and state.whole is not None and before not in state.whole:
+            state.candidates[before].lighten()
+    state._lighten(event.index)
 
 
 def _stopped(state: RunState, event: Stopped, seq: int) -> None:

@@ -10,7 +10,7 @@ from tilecast.sandbox.languages.cutile import CuTile
 from tilecast.sandbox.languages.native import Cpp, Cuda
 from tilecast.sandbox.languages.torch import PyTorch
 from tilecast.sandbox.languages.triton import Triton
-from tilecast.sandbox.source import Candidate
+from tilecast.sandbox.source import Candidate, parsed
 
 __all__ = [
     "LANGUAGES",
@@ -33,7 +33,7 @@ LANGUAGES: dict[str, Language] = {
 @lru_cache(maxsize=256)
 def _parse(source: str) -> ParsedSource | Finding:
     try:
-        return ParsedSource(source, ast.parse(source))
+        return ParsedSource(source, parsed(source))
     except SyntaxError as error:
         text = f": {error.text.strip()}" if error.text else ""
         return Finding(line=error.lineno or 0, message=f"{error.msg}{text}")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, SkipValidation
 
 from tilecast.sandbox.hardware import Hardware
 from tilecast.sandbox.problem import Problem, ProblemFacts
@@ -28,7 +28,7 @@ class ForecastContext(Document):
     baseline_name: str
     baseline_ms: float | None
     incumbent_ms: float | None
-    tried: list[Tried] = []
+    tried: Annotated[Sequence[Tried], SkipValidation] = ()
     evidence: EvidenceProvider | None = None
     workload: str = "full"
     """On which speed is measured."""

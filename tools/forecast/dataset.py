@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from tilecast.sandbox.corpus import RecordedProblem, Row
 from tilecast.sandbox.hardware import Hardware, find_hardware
+from tilecast.sandbox.source import parsed
 from tilecast.tools.forecast.excess import excess
 from tilecast.tools.forecast.features import Described, describe, problem_floor
 from tilecast.tools.forecast.resources import KernelFigures, from_evidence, from_kernels
@@ -29,7 +30,7 @@ EvidenceTable = Mapping[tuple[str, str], Mapping[str, Any]]
 def problem_key(source: str) -> str:
     """Identity of a problem up to comments, docstrings and layout: what "has seen the problem" is decided by."""
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError):
         return hashlib.sha256(source.encode()).hexdigest()[:16]
     for node in ast.walk(tree):
@@ -47,7 +48,7 @@ def _has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef) -> bool:
 def family_key(source: str) -> str:
     """Identity of a source whatever its CONFIG says: variants of one file are one family."""
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError):
         return hashlib.sha256(source.encode()).hexdigest()[:16]
     for node in tree.body:

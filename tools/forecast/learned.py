@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +31,13 @@ from tilecast.tools.forecast.predictive import LEVELS, Predictive, abstention, f
 from tilecast.tools.forecast.resources import from_evidence
 from tilecast.tools.forecast.selection import STRADDLE
 from tilecast.tools.forecast.trace import ProblemTrace, trace_candidate, trace_problem
+from tilecast.tools.propose.base import Tried
 
 Floats = npt.NDArray[np.float64]
+MOST_MEASURED = 512
+"""Measurements of a run that a forecast learns from, the last ones: the posterior's cost grows with the cube of their number."""
+DESCRIBED = 4 * MOST_MEASURED
+"""Candidates whose features are remembered."""
 REFUSED_P_VALID = 0.02
 """Chance that a candidate passes although the compiler refused it for the target (another compiler version may not)."""
 
@@ -53,7 +60,7 @@ class LearnedForecaster:
     def __init__(self, weights: Weights) -> None:
         self._weights = weights
         self._problems: dict[str, ProblemTrace | None] = {}
-        self._seen: dict[tuple[str, str, str], _Seen] = {}
+        self._seen: OrderedDict[tuple[str, str, str], _Seen] = OrderedDict()
 
     @classmethod
     def load(cls, weights: str | Path | None = None) -> LearnedForecaster:
@@ -93,7 +100,7 @@ class LearnedForecaster:
         novelty, floor = model.novelty(rows), problem_floor(problem, hardware).ms
         median = float(np.interp(0.5, LEVELS, model.shape))
         trained = hardware.key in self._weights.card.get("gpus", [])
-        found = []
+        found, learned_from = [], len(_measured(context))
         for i, item in enumerate(seen):
             doubt = "" if trained else f"not trained on {hardware.key}; "
             doubt += "" if item.described.covered else f"{item.described.reason}; "
@@ -114,7 +121,7 @@ class LearnedForecaster:
                         "spread": round(float(deviation[i]), 4),
                         "prior_spread": round(float(spreads[i]), 4),
                         "shift": round(float(shift[i]), 4),
-                        "learned_from": int(sum(t.latency_ms is not None for t in context.tried)),
+                        "learned_from": learned_from,
                     },
                 )
             )
@@ -140,13 +147,16 @@ class LearnedForecaster:
             described = describe(trace_candidate(candidate.source, problem), problem, hardware, figures)
             refused = bool(evidence) and any(f.failed for f in figures.values())
             self._seen[key] = _Seen(described, family_key(candidate.source), refused, bool(figures))
+            while len(self._seen) > DESCRIBED:
+                self._seen.popitem(last=False)
+        self._seen.move_to_end(key)
         return self._seen[key]
 
     def _posterior(
         self, model: Model, seen: Sequence[_Seen], context: ForecastContext, problem: ProblemTrace, hardware: Hardware
     ) -> tuple[Posterior, float]:
         """Posterior over ``seen`` followed by what was measured, and the factor by which intervals proved too narrow or wide."""
-        tried = [t for t in context.tried if t.latency_ms is not None and t.latency_ms > 0]
+        tried = _measured(context)
         measured = [self._describe(t.candidate, context, problem, hardware) for t in tried]
         everyone = [*seen, *measured]
         rows = _rows(everyone)
@@ -191,6 +201,12 @@ class Prediction:
     p_valid: float
     doubt: str
     detail: Mapping[str, Any]
+
+
+def _measured(context: ForecastContext) -> list[Tried]:
+    """The last measurements of the run, oldest first, as many as a forecast learns from."""
+    timed = (t for t in reversed(context.tried) if t.latency_ms is not None and t.latency_ms > 0)
+    return list(islice(timed, MOST_MEASURED))[::-1]
 
 
 def _rows(seen: Sequence[_Seen]) -> Floats:

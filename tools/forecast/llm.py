@@ -20,7 +20,7 @@ from tilecast.sandbox import bins
 from tilecast.sandbox.hardware import Hardware
 from tilecast.sandbox.problem import TensorFacts
 from tilecast.sandbox.schema import Cost, Forecast
-from tilecast.sandbox.source import Candidate
+from tilecast.sandbox.source import Candidate, parsed
 from tilecast.tools.forecast.base import ForecastContext
 from tilecast.tools.forecast.predictive import LEVELS, Predictive, abstention, forecast_of, normalised
 from tilecast.tools.forecast.selection import STRADDLE
@@ -97,7 +97,7 @@ def question(group: Sequence[Candidate], context: ForecastContext, hardware: Har
 def stripped(source: str) -> str:
     """The text without comments and docstrings; as it stands if it does not parse."""
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError):
         return source
     for node in ast.walk(tree):

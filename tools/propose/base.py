@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Annotated, Protocol, runtime_checkable
+
+from pydantic import SkipValidation
 
 from tilecast.sandbox.base import DeviceFacts
 from tilecast.sandbox.problem import Problem, ProblemFacts
@@ -39,7 +42,8 @@ class ProposalContext(Document):
     floor_ms: float | None
     start: Candidate | None
     """The kernel the user gave, if any."""
-    tried: list[Tried] = []
+    tried: Annotated[Sequence[Tried], SkipValidation] = ()
+    """In the order judged; in a run a view of its log, which is not copied."""
     pending: list[Candidate] = []
     """Proposed before and not yet dealt with (in flight, or waiting after a resume): never proposed again."""
 

@@ -6,22 +6,27 @@ points already given out, so that a resumed run continues as an undisturbed one 
 
 from __future__ import annotations
 
+import heapq
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tilecast.sandbox.languages import find_tunables
 from tilecast.sandbox.source import Candidate, Config
 from tilecast.tools.model.base import CallJournal
-from tilecast.tools.propose.base import Proposal, ProposalContext, ProposalRequest, Tried
+from tilecast.tools.propose.base import Proposal, ProposalContext, ProposalRequest
 from tilecast.tools.propose.grid import Grid, Point, config_of, skeleton_key
-from tilecast.tools.propose.knobs import NoTunables, TunableFinder, grid_of
-from tilecast.tools.propose.search import Seen, free_moves, next_point, spread
+from tilecast.tools.propose.history import Follower
+from tilecast.tools.propose.knobs import NoTunables, TunableFinder, grid_of, recorded_grids
+from tilecast.tools.propose.search import next_point, spread
+from tilecast.tools.propose.seen import Seen
 
 NEIGHBOUR_SHARE = 0.5
 """Share of a pool that lies around the best; the rest is spread over the space."""
+LOCATED = 1024
+"""Texts whose place in a grid is remembered."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,12 @@ class BuiltinProposer:
         finder: TunableFinder = find_tunables,
     ) -> None:
         self._start, self._allowed = start, allowed
-        self._finder = lru_cache(maxsize=4096)(finder)
-        self._located: dict[tuple[str, str], Config | None] = {}
+        self._finder = lru_cache(maxsize=LOCATED)(finder)
+        self._located = lru_cache(maxsize=LOCATED)(self._read)
         self._lock = threading.Lock()
         self._given: dict[Spot, None] = {}
+        self._follower = Follower()
+        self._states: list[Seen] = []
         self._grids: list[Grid] = []
         self._barren: set[str] = set()
         self._open = not recorded
@@ -120,7 +127,7 @@ class BuiltinProposer:
             spot = self._spot(candidate, exact=False)
             if spot is None:
                 return []
-            moves = free_moves(self._seen(context)[spot.grid], spot.point)
+            moves = self._seen(context)[spot.grid].free_moves(spot.point)
             return [self._candidate(Spot(spot.grid, point)) for point in moves[:limit]]
 
     def pool(self, request: ProposalRequest, context: ProposalContext, limit: int) -> list[Candidate]:
@@ -150,7 +157,7 @@ class BuiltinProposer:
 
     def _set_up(self, start: Candidate | None, recorded: Sequence[Candidate]) -> None:
         if recorded:
-            self._grids = _recorded_grids(recorded, start)
+            self._grids = recorded_grids(recorded, start)
             self._trouble = "" if self._grids else f"no variant of {start.name if start else 'any kernel'} is recorded"
             return
         if start is None:
@@ -167,7 +174,7 @@ class BuiltinProposer:
             return
         if any(grid.skeleton == skeleton_key(parent.source) for grid in self._grids):
             return
-        if any(self._locate(grid, parent) is not None for grid in self._grids):
+        if any(self._located(grid, parent.source) is not None for grid in self._grids):
             return
         try:
             self._grids.append(grid_of(parent, self._finder))
@@ -202,36 +209,37 @@ class BuiltinProposer:
         return grid.nearest(grid.current)
 
     def _near(self, request: ProposalRequest, seen: list[Seen], limit: int) -> list[Spot]:
-        centres = [] if request.parent is None else [self._spot(request.parent, exact=False)]
-        timed = [
-            (ms, Spot(g, p)) for g, state in enumerate(seen) for p, ms in state.measured_ms.items() if ms is not None
-        ]
-        centres += [spot for _, spot in sorted(timed, key=lambda item: item[0])]
-        if not centres and self._grids:
-            centres = [Spot(0, self._own(0))]
+        parent = None if request.parent is None else self._spot(request.parent, exact=False)
+        if parent is None and not any(state.timed for state in seen):
+            parent = Spot(0, self._own(0))
         found: dict[Spot, None] = {}
-        for centre in centres:
-            if centre is not None and len(found) < limit:
-                found.update(dict.fromkeys(Spot(centre.grid, p) for p in free_moves(seen[centre.grid], centre.point)))
+        if parent is not None:
+            found.update((Spot(parent.grid, point), None) for point in seen[parent.grid].free_moves(parent.point))
+        for _, number, _, _, moves in heapq.merge(*(_ranked(number, state) for number, state in enumerate(seen))):
+            if len(found) >= limit:
+                break
+            found.update((Spot(number, point), None) for point in moves)
         return list(found)[:limit]
 
     def _seen(self, context: ProposalContext) -> list[Seen]:
-        seen = [Seen(grid, allowed=self._test(number)) for number, grid in enumerate(self._grids)]
-        for given in self._given:
-            seen[given.grid].taken.add(given.point)
-        for item in context.tried:
-            self._note(seen, item)
+        """What is known of each grid at this place of the run: only what is new is taken in, where it is a later one."""
+        anew, items = self._follower.news(context.tried)
+        if anew or len(self._states) != len(self._grids):
+            self._states = [Seen(grid, self._test(number)) for number, grid in enumerate(self._grids)]
+            items = context.tried
+            for given in self._given:
+                self._states[given.grid].take(given.point)
+        for item in items:
+            if (spot := self._spot(item.candidate, exact=True)) is not None:
+                state = self._states[spot.grid]
+                if item.status is None:
+                    state.take(spot.point)
+                else:
+                    state.measured(spot.point, item.latency_ms)
         for candidate in context.pending:
             if (spot := self._spot(candidate, exact=True)) is not None:
-                seen[spot.grid].taken.add(spot.point)
-        return seen
-
-    def _note(self, seen: list[Seen], item: Tried) -> None:
-        spot = self._spot(item.candidate, exact=True)
-        if spot is not None:
-            seen[spot.grid].taken.add(spot.point)
-            if item.status is not None:
-                seen[spot.grid].measured_ms[spot.point] = item.latency_ms
+                self._states[spot.grid].take(spot.point)
+        return self._states
 
     def _test(self, number: int) -> Callable[[Point], bool]:
         test = self._allowed
@@ -241,30 +249,26 @@ class BuiltinProposer:
 
     def _spot(self, candidate: Candidate, exact: bool) -> Spot | None:
         for number, grid in enumerate(self._grids):
-            values = self._locate(grid, candidate)
+            values = self._located(grid, candidate.source)
             if values is None:
                 continue
             point = grid.point(values) if exact else grid.nearest(values)
             return None if point is None else Spot(number, point)
         return None
 
-    def _locate(self, grid: Grid, candidate: Candidate) -> Config | None:
-        """The tunables' values if the candidate is a variant of the grid's kernel; worked out once for each text."""
-        key = (grid.base.source, candidate.source)
-        if key not in self._located:
-            self._located[key] = self._read(grid, candidate)
-        return self._located[key]
-
-    def _read(self, grid: Grid, candidate: Candidate) -> Config | None:
-        config = config_of(candidate.source)
+    def _read(self, grid: Grid, source: str) -> Config | None:
+        """The tunables' values if a text is a variant of the grid's kernel."""
+        config = config_of(source)
         if config is not None:
-            return config if skeleton_key(candidate.source) == grid.skeleton else None
-        if candidate.source == grid.base.source:
+            return config if skeleton_key(source) == grid.skeleton else None
+        if source == grid.base.source:
             return grid.current
-        found = None if config_of(grid.base.source) is not None or not grid.names else self._finder(candidate)
+        if config_of(grid.base.source) is not None or not grid.names:
+            return None
+        found = self._finder(Candidate(name="", source=source))
         if found is None or list(found.values) != list(grid.current):
             return None
-        return found.values if grid.write(found.values).source == candidate.source else None
+        return found.values if grid.write(found.values).source == source else None
 
     def _candidate(self, spot: Spot) -> Candidate:
         grid = self._grids[spot.grid]
@@ -273,6 +277,8 @@ class BuiltinProposer:
 
     def _proposal(self, spot: Spot, request: ProposalRequest) -> Proposal:
         self._given[spot] = None
+        if spot.grid < len(self._states):
+            self._states[spot.grid].take(spot.point)
         grid, parent = self._grids[spot.grid], request.parent
         return Proposal(
             candidate=self._candidate(spot),
@@ -282,18 +288,6 @@ class BuiltinProposer:
         )
 
 
-def _recorded_grids(recorded: Sequence[Candidate], start: Candidate | None) -> list[Grid]:
-    """One grid a kernel, holding its recorded variants only; just the user's kernel where one was given."""
-    families: dict[str, list[Candidate]] = {}
-    for item in recorded:
-        families.setdefault(skeleton_key(item.source), []).append(item)
-    wanted = list(families) if start is None else [key for key in families if key == skeleton_key(start.source)]
-    grids = []
-    for key in wanted:
-        variants = families[key]
-        base = start or variants[0]
-        configs = [item.config or {} for item in variants]
-        names = list(configs[0])
-        space = {name: [config[name] for config in configs if name in config] for name in names}
-        grids.append(Grid(base, base.config or {}, space, base.with_config, members=configs))
-    return grids
+def _ranked(number: int, state: Seen) -> Iterator[tuple[float, int, int, Point, list[Point]]]:
+    """Measured points of one grid that still have free moves, fastest first, so that grids can be merged."""
+    return ((ms, number, order, point, moves) for ms, order, point, moves in state.by_time())

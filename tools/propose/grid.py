@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from tilecast.sandbox.source import Candidate, Config, read_literal, source_sha256
+from tilecast.sandbox.source import REMEMBERED, Candidate, Config, parsed, read_literal, source_sha256
 
 Point = tuple[int, ...]
 """One index into the options of each tunable, in the order of :attr:`Grid.names`."""
@@ -23,11 +23,11 @@ NEAREST_MEMBERS = 8
 """How many recorded points count as neighbours where none differs by a single step."""
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=REMEMBERED)
 def skeleton_key(source: str) -> str:
     """Identity of a kernel up to its CONFIG, comments and whitespace: variants of one kernel share it."""
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except (SyntaxError, ValueError):
         return "text:" + source_sha256(source)
     for node in tree.body:
@@ -38,7 +38,7 @@ def skeleton_key(source: str) -> str:
     return "tree:" + source_sha256(ast.unparse(tree))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=REMEMBERED)
 def config_of(source: str) -> Config | None:
     """The CONFIG of a kernel's text, read once; not to be changed by the caller."""
     return read_literal(source, "CONFIG")
@@ -141,6 +141,8 @@ class Grid:
 
     def neighbours(self, point: Point) -> list[Point]:
         """Points one step away: the next smaller and larger value of one tunable, or any other value of a name or flag."""
+        if self.members is None:
+            return self._nearby(point)
         if point not in self._near:
             self._near[point] = self._nearby(point)
         return self._near[point]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilecast.sandbox.languages import Tunables, find_tunables
 from tilecast.sandbox.languages.base import STAGES, WARPS, block_options, is_power_of_two
 from tilecast.sandbox.source import Candidate, Config
-from tilecast.tools.propose.grid import Grid
+from tilecast.tools.propose.grid import Grid, skeleton_key
 
 TunableFinder = Callable[[Candidate], Tunables | None]
 """Finds tunables in a kernel that has no CONFIG, or None."""
@@ -62,3 +62,20 @@ def _derived(config: Config) -> dict[str, list[Any]]:
         elif is_power_of_two(value) and value >= LEAST_SIZE:
             options[name] = block_options(value)
     return options
+
+
+def recorded_grids(recorded: Sequence[Candidate], start: Candidate | None) -> list[Grid]:
+    """One grid a kernel, holding its recorded variants only; just the user's kernel where one was given."""
+    families: dict[str, list[Candidate]] = {}
+    for item in recorded:
+        families.setdefault(skeleton_key(item.source), []).append(item)
+    wanted = list(families) if start is None else [key for key in families if key == skeleton_key(start.source)]
+    grids = []
+    for key in wanted:
+        variants = families[key]
+        base = start or variants[0]
+        configs = [item.config or {} for item in variants]
+        names = list(configs[0])
+        space = {name: [config[name] for config in configs if name in config] for name in names}
+        grids.append(Grid(base, base.config or {}, space, base.with_config, members=configs))
+    return grids

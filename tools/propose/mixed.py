@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tilecast.sandbox.source import Candidate
 from tilecast.tools.model.base import CallJournal
 from tilecast.tools.propose.base import Proposal, ProposalContext, ProposalRequest, Proposer, Tried
 from tilecast.tools.propose.builtin import BuiltinProposer
+from tilecast.tools.propose.history import Follower
 
 EVERY = 2
 """While there are knobs worth turning, every second proposal turns one."""
@@ -25,6 +29,8 @@ class MixedProposer:
 
     def __init__(self, model: Proposer, knobs: BuiltinProposer) -> None:
         self._model, self._knobs = model, knobs
+        self._families = _Families(knobs.family)
+        self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -49,7 +55,9 @@ class MixedProposer:
             BudgetRefused, EnvironmentFailure, RequestCancelled: from the model.
         """
         if request.index % EVERY == EVERY - 1:
-            for kernel in promising(context, self._knobs.family):
+            with self._lock:
+                kernels = self._families.promising(context.tried)
+            for kernel in kernels:
                 proposal = self._knobs.turn(kernel, request, context)
                 if proposal is not None:
                     return proposal
@@ -63,15 +71,41 @@ def promising(context: ProposalContext, family_of: Callable[[Candidate], str]) -
         context: what was tried.
         family_of: a name that the variants of one kernel share.
     """
-    families: dict[str, list[Tried]] = {}
-    for tried in context.tried:
-        families.setdefault(family_of(tried.candidate), []).append(tried)
-    best = min((t.latency_ms for t in context.tried if t.latency_ms is not None), default=None)
-    found = []
-    for family in families.values():
-        fastest = min((t for t in family if t.latency_ms is not None), key=lambda t: t.latency_ms or 0.0, default=None)
-        if fastest is None or best is None or (fastest.latency_ms or 0.0) > CLOSE * best:
-            continue
-        if len(family) - 1 - family.index(fastest) < PATIENCE:
-            found.append(fastest)
-    return [tried.candidate for tried in sorted(found, key=lambda t: t.latency_ms or 0.0)]
+    return _Families(family_of).promising(context.tried)
+
+
+@dataclass
+class _Family:
+    """The variants of one kernel: how many were tried, which is the fastest, and how many were tried before that one."""
+
+    count: int = 0
+    fastest: Candidate | None = None
+    fastest_ms: float = math.inf
+    before_it: int = 0
+
+
+class _Families:
+    """Families of what was tried, as of the last place of the run that was asked for."""
+
+    def __init__(self, family_of: Callable[[Candidate], str]) -> None:
+        self._family_of = family_of
+        self._follower = Follower()
+        self._all: dict[str, _Family] = {}
+
+    def promising(self, tried: Sequence[Tried]) -> list[Candidate]:
+        """As :func:`promising`."""
+        anew, items = self._follower.news(tried)
+        if anew:
+            self._all = {}
+        for item in items:
+            family = self._all.setdefault(self._family_of(item.candidate), _Family())
+            if item.latency_ms is not None and item.latency_ms < family.fastest_ms:
+                family.fastest, family.fastest_ms, family.before_it = item.candidate, item.latency_ms, family.count
+            family.count += 1
+        best_ms = min((family.fastest_ms for family in self._all.values()), default=math.inf)
+        found = [
+            family
+            for family in self._all.values()
+            if family.fastest_ms <= CLOSE * best_ms and family.count - 1 - family.before_it < PATIENCE
+        ]
+        return [f.fastest for f in sorted(found, key=lambda f: f.fastest_ms) if f.fastest is not None]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Sequence
+from itertools import chain
 
 from tilecast.sandbox.source import Candidate, canonical_key
 from tilecast.tools.model.base import CallJournal
 from tilecast.tools.propose.base import Proposal, ProposalContext, ProposalRequest
+from tilecast.tools.propose.history import Follower
 
 
 class RecordedProposer:
@@ -22,6 +24,8 @@ class RecordedProposer:
         self._label = label
         self._orders: dict[int, list[str]] = {}
         self._given: set[str] = set()
+        self._known: set[str] = set()
+        self._follower = Follower()
         self._lock = threading.Lock()
 
     @property
@@ -68,6 +72,7 @@ class RecordedProposer:
 
     def _proposal(self, key: str) -> Proposal:
         self._given.add(key)
+        self._known.add(key)
         candidate = self._candidates[key]
         note = ", ".join(f"{key} {value}" for key, value in (candidate.config or {}).items())
         return Proposal(candidate=candidate, origin="replay", note=note)
@@ -75,14 +80,18 @@ class RecordedProposer:
     def _next(self, request: ProposalRequest, context: ProposalContext) -> str | None:
         order, taken = self._order(request.seed), self._taken(context)
         start = min(request.index, len(order))
-        for key in [*order[start:], *order[:start]]:
-            if key not in taken:
-                return key
+        for place in chain(range(start, len(order)), range(start)):
+            if order[place] not in taken:
+                return order[place]
         return None
 
     def _taken(self, context: ProposalContext) -> set[str]:
-        known = [item.candidate for item in context.tried] + list(context.pending)
-        return self._given | {canonical_key(item.source) for item in known}
+        anew, items = self._follower.news(context.tried)
+        if anew:
+            self._known = set(self._given)
+        self._known.update(canonical_key(item.candidate.source) for item in items)
+        self._known.update(canonical_key(candidate.source) for candidate in context.pending)
+        return self._known
 
     def _order(self, seed: int) -> list[str]:
         if seed not in self._orders:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tilecast.sandbox.source import parsed
 from tilecast.tools.model.reasoning import split_reasoning
 
 CLASS = "ModelNew"
@@ -210,7 +211,7 @@ def _parsed(source: str) -> tuple[ast.Module | None, tuple[str, int]]:
         with warnings.catch_warnings():
             # A candidate's invalid escape sequences are its own business.
             warnings.simplefilter("ignore")
-            return ast.parse(_tidy(source)), ("", 0)
+            return parsed(_tidy(source)), ("", 0)
     except SyntaxError as error:
         return None, (error.msg, error.lineno or 0)
     except (ValueError, RecursionError, MemoryError) as error:

@@ -1,4 +1,4 @@
-"""Neighbourhood search with restarts over one or several grids, as pure functions of what was tried and a generator.
+"""Neighbourhood search with restarts over one or several grids, as functions of what was tried and a generator.
 
 Local search with random restarts (Lourenço, Martin and Stützle 2003, "Iterated local search"); moves are ordered by
 the main effect of each value seen so far, a failed point counting as twice the slowest.
@@ -6,12 +6,14 @@ the main effect of each value seen so far, a failed point counting as twice the 
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from itertools import islice
 
-from tilecast.tools.propose.grid import Grid, Point
+from tilecast.tools.propose.grid import Point
+from tilecast.tools.propose.seen import Seen
+
+__all__ = ["Seen", "next_point", "spread"]
 
 RESTART_SHARE = 0.1
 """Share of proposals that look elsewhere although the neighbourhood of the best is not used up."""
@@ -19,30 +21,10 @@ GREEDY_SHARE = 0.7
 """Share of moves that take the most promising neighbour instead of any."""
 SPREAD_OF = 8
 """A restart takes the point farthest from what is known among this many drawn."""
-CROWDING = 0.02
-"""Each neighbour already tried makes a centre look this much slower, so that one idea is not polished for ever."""
-FAILURE_FACTOR = 2.0
+FAR_FROM = 64
+"""Points measured last that a restart keeps away from."""
 PROBES = 20_000
 """Most points looked at to find a free one; beyond this the space counts as used up."""
-
-
-@dataclass
-class Seen:
-    """What is known of one grid: points given out, and milliseconds of those measured (None if they failed)."""
-
-    grid: Grid
-    taken: set[Point] = field(default_factory=set)
-    measured_ms: dict[Point, float | None] = field(default_factory=dict)
-    allowed: Callable[[Point], bool] = lambda point: True
-
-    def free(self, point: Point) -> bool:
-        """Whether a point may still be proposed."""
-        return point not in self.taken and self.allowed(point)
-
-    @property
-    def left(self) -> int:
-        """Upper bound of the points still free."""
-        return self.grid.size - len(self.taken)
 
 
 def next_point(seen: Seen, centre: Point | None, rng: random.Random) -> Point | None:
@@ -50,37 +32,17 @@ def next_point(seen: Seen, centre: Point | None, rng: random.Random) -> Point | 
 
     Args:
         seen: what is known.
-        centre: the point to start from, if the caller has chosen one.
+        centre: the point to start from, if the caller has chosen one; then the measured ones, the best first.
         rng: the only source of chance.
     """
     if seen.left <= 0:
         return None
     if rng.random() >= RESTART_SHARE:
-        for place in _centres(seen, centre):
-            moves = free_moves(seen, place)
-            if moves:
-                return _choose(seen, moves, rng)
+        moves = [] if centre is None else seen.free_moves(centre)
+        moves = moves or seen.moves_of_best()
+        if moves:
+            return _choose(seen, moves, rng)
     return _restart(seen, rng)
-
-
-def free_moves(seen: Seen, centre: Point) -> list[Point]:
-    """Free points one step away from a centre; two steps where those are used up."""
-    single = [point for point in seen.grid.neighbours(centre) if seen.free(point)]
-    return single or [point for point in seen.grid.pairs(centre) if seen.free(point)]
-
-
-def expected_log_ms(seen: Seen) -> Callable[[Point], float]:
-    """Sum of the main effects of a point's values on the logarithm of time, shrunk towards none where data are few."""
-    logs = _log_times(seen)
-    if not logs:
-        return lambda point: 0.0
-    mean = sum(logs.values()) / len(logs)
-    sums: dict[tuple[int, int], list[float]] = {}
-    for point, value in logs.items():
-        for place in enumerate(point):
-            sums.setdefault(place, []).append(value - mean)
-    effects = {place: sum(values) / (len(values) + 1) for place, values in sums.items()}
-    return lambda point: mean + sum(effects.get(place, 0.0) for place in enumerate(point))
 
 
 def spread(seen: Seen, rng: random.Random, limit: int) -> list[Point]:
@@ -94,28 +56,9 @@ def spread(seen: Seen, rng: random.Random, limit: int) -> list[Point]:
     return found
 
 
-def _log_times(seen: Seen) -> dict[Point, float]:
-    good = [ms for ms in seen.measured_ms.values() if ms is not None]
-    failed_ms = FAILURE_FACTOR * max(good, default=1.0)
-    return {point: math.log(failed_ms if ms is None else ms) for point, ms in seen.measured_ms.items()}
-
-
-def _centres(seen: Seen, chosen: Point | None) -> Iterable[Point]:
-    """The caller's choice, then the measured points by time, each made to look slower by its tried neighbours."""
-    if chosen is not None:
-        yield chosen
-    ranked = []
-    for point, ms in seen.measured_ms.items():
-        if ms is not None:
-            crowd = sum(1 for other in seen.grid.neighbours(point) if other in seen.taken)
-            ranked.append((ms * (1 + CROWDING * crowd), point))
-    for _, point in sorted(ranked):
-        yield point
-
-
 def _choose(seen: Seen, moves: list[Point], rng: random.Random) -> Point:
     if rng.random() < GREEDY_SHARE:
-        expected = expected_log_ms(seen)
+        expected: Callable[[Point], float] = seen.effects.expected()
         return min(moves, key=lambda point: (expected(point), rng.random()))
     return rng.choice(moves)
 
@@ -130,7 +73,7 @@ def _restart(seen: Seen, rng: random.Random) -> Point | None:
             break
     if not drawn:
         return next(iter(spread(seen, rng, 1)), None)
-    known = list(seen.measured_ms)[-64:]
+    known = list(islice(reversed(seen.measured_ms), FAR_FROM))
     if not known:
         return drawn[0]
     return max(drawn, key=lambda point: min(seen.grid.distance(point, other) for other in known))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from tilecast.sandbox.source import parsed
 from tilecast.tools.forecast.trace.cutile_kernel import CutileEvaluator
 from tilecast.tools.forecast.trace.host import HostEvaluator
 from tilecast.tools.forecast.trace.host_op import HostOp
@@ -86,7 +87,7 @@ class Trace:
 
 @lru_cache(maxsize=512)
 def _tree(source: str) -> ast.Module:
-    return ast.parse(source)
+    return parsed(source)
 
 
 def _module(source: str, evaluator: HostEvaluator, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
