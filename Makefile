@@ -11,9 +11,14 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.installed
 	$(BIN)/tilecast optimize examples/softmax --max-evals 20
 
+# Tests that start several processes each, and those that need the machine to themselves, come after the others.
+CROWDED := tests/test_bundles.py tests/test_cluster.py tests/test_judge_orphan.py tests/test_lanes.py tests/test_postgres.py
+ALONE := $(wildcard tests/test_timing_*.py) tests/test_chat_terminal.py
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 4 --dist loadfile --ignore-glob='tests/test_timing_*' --ignore=tests/test_chat_terminal.py
-	$(BIN)/python -m pytest tests/test_timing_*.py tests/test_chat_terminal.py
+	$(BIN)/python -m pytest -n 4 --dist loadfile $(addprefix --ignore=,$(CROWDED) $(ALONE))
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(CROWDED)
+	$(BIN)/python -m pytest $(ALONE)
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
