@@ -122,6 +122,7 @@ def one_run(place: Path, count: int, forecaster: str) -> dict[str, Any]:
         "proposer": "builtin",
         "forecaster": forecaster,
         "ms_per_candidate": round(total_ms, 2),
+        "processor_ms_per_candidate": round((last.processor_s - first.processor_s) / steps * 1e3, 2),
         "of_the_last": steps,
         "split_ms": {part: round(ms, 3) for part, ms in split.items()},
         "live_view_update_ms": round(live_view_ms(states), 2),

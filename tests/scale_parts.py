@@ -162,11 +162,12 @@ def _verdict(ratio: float) -> Verdict:
 
 @dataclass(frozen=True)
 class Mark:
-    """When a candidate was judged: seconds of the clock and in the device so far, peak memory in KiB so far."""
+    """When a candidate was judged: seconds of the clock, in the device and of the processor so far, peak memory in KiB so far."""
 
     at_s: float
     sandbox_s: float
     peak_kib: int
+    processor_s: float
 
 
 def run_of(
@@ -186,6 +187,6 @@ def run_of(
     def listen(event: Progress) -> None:
         if isinstance(event, Finished):
             peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            note(Mark(time.perf_counter(), sandbox.inside_s, peak_kib))
+            note(Mark(time.perf_counter(), sandbox.inside_s, peak_kib, time.process_time()))
 
     return Engine(request, [listen, PlainView(open(os.devnull, "w"))], make=make)
