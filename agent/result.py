@@ -89,12 +89,12 @@ def since_start(log: RunLog, best: Best) -> str:
     """How far the run came from the kernel it was given, through what both are to the baseline; empty if that is the best."""
     start = log.header.start_sha256
     given = next((c.result for c in log.state.candidates.values() if c.sha256 == start and c.result is not None), None)
-    if start is None or given is None or given.speedup is None or given.latency_ms is None:
+    if start is None or given is None or given.speedup is None:
         return ""
     if best.source_sha256 == given.source_sha256:
         return "the kernel it began with is still the best"
     factor = best.speedup.ratio / given.speedup.ratio
-    return f"{factor:.3g}x the speed of the kernel it began with ({given.latency_ms.candidate:.4g} ms)"
+    return f"{factor:.3g}x the speed of the kernel it began with"
 
 
 def why_nothing(log: RunLog) -> str:

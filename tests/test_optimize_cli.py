@@ -83,6 +83,7 @@ def test_builtin_on_recorded_measurements_finds_the_fastest_point(cli: Cli, tmp_
     assert result.best is not None and result.best.recorded and result.improved
     # The kernel's own fastest point; `other` is another kernel, which builtin does not turn.
     assert result.best.latency_ms.candidate <= 0.55
+    assert re.fullmatch(r"1\.\d+x the speed of the kernel it began with", result.notes[0])
     assert Path(result.best.path) == tmp_path / "fast.py"
     assert KERNEL.with_config({}).source.splitlines()[0] in (tmp_path / "fast.py").read_text()
     assert said.document["schema"] == 1
@@ -164,7 +165,7 @@ def test_dollars_are_refused_where_the_price_is_unknown(cli: Cli, monkeypatch: p
         (["optimize"], 2, "name a PROBLEM"),
         (["optimize", "nowhere.py"], 2, "nowhere.py: no such file"),
         ([*PLAIN, "--device", "ray:head"], 2, "'head' is no address of a Ray cluster"),
-        ([*PLAIN, "--device", "bundle:x"], 2, "bundle is not part of this version yet"),
+        ([*PLAIN, "--device", "bundle:"], 2, "--device bundle:"),
         ([*PLAIN, "--device", "tpu"], 2, "--device 'tpu' is not known"),
         ([*PLAIN, "--device", "cpu", "--language", "triton"], 3, "no GPU here to time triton kernels"),
         ([*PLAIN, "--device", "cuda"], 3, "there is no such CUDA GPU on this machine"),
