@@ -100,12 +100,23 @@ def wait_for(condition: Callable[[], object], limit_s: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+STARTED: list[subprocess.Popen[str]] = []
+"""Every process begun here, so that a test that fails leaves none behind."""
+
+
+def alone(folder: Path) -> dict[str, str]:
+    """An environment whose temporary folder, and so whose device locks, are this test's: others may hold the machine's for long."""
+    place = folder.parent / "tmp"
+    place.mkdir(parents=True, exist_ok=True)
+    return {**os.environ, "TMPDIR": str(place)}
+
+
 class OptimizeProcess:
     """``tilecast optimize --json`` in a process of its own, evaluating through a bundle folder."""
 
     def __init__(self, folder: Path, home: Path, *more: str, problem: Path = TINY) -> None:
         self.folder = folder
-        self.environment = {**os.environ, "TILECAST_HOME": str(home)}
+        self.environment = {**alone(folder), "TILECAST_HOME": str(home)}
         self._fresh = [str(problem), "--device", f"bundle:{folder}", "--forecaster", "none", "--yes", *more]
         self.process: subprocess.Popen[str] | None = None
 
@@ -116,6 +127,7 @@ class OptimizeProcess:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment
         )
+        STARTED.append(self.process)
         return self.process
 
     def finish(self, code: int = 0, limit_s: float = 90.0) -> tuple[dict[str, Any], str]:
@@ -128,10 +140,13 @@ class OptimizeProcess:
 
 def start_worker(folder: Path, *more: str, hold_s: float = 0.0) -> subprocess.Popen[str]:
     """The worker with the judge of these tests, as a process."""
-    environment = {**os.environ, "BUNDLE_HOLD_S": str(hold_s)}
+    environment = {**alone(folder), "BUNDLE_HOLD_S": str(hold_s)}
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(HERE / "bundle_parts.py"), str(folder), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    STARTED.append(
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    )
+    return STARTED[-1]
 
 
 def do_work(folder: Path, *more: str) -> str:

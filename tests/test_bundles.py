@@ -7,12 +7,13 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import IO
 
 import pytest
-from bundle_parts import OptimizeProcess, bundles_of, copied, do_work, results_of, start_worker, wait_for
+from bundle_parts import STARTED, OptimizeProcess, bundles_of, copied, do_work, results_of, start_worker, wait_for
 
 from tilecast.agent.config import home
 from tilecast.agent.engine import open_record
@@ -47,6 +48,17 @@ def _has_open(folder: Path) -> bool:
     answered = {path.name.partition("-")[0] for path in results_of(folder)}
     asked = {item["id"] for f in bundles_of(folder) for item in json.loads(f.read_bytes().partition(b"\n")[2])["items"]}
     return wanted > 0 and not asked <= answered
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """A process of a test that failed would hold locks that the next ones wait for."""
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
 
 
 def test_a_whole_run_whose_work_is_done_in_a_copy_of_the_folder(tmp_path: Path) -> None:
