@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -138,13 +139,25 @@ class OptimizeProcess:
         return json.loads(out), err
 
 
+def _as_from_a_terminal() -> None:
+    """A shell without job control starts its background jobs with interrupts ignored, and they inherit it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start_worker(folder: Path, *more: str, hold_s: float = 0.0) -> subprocess.Popen[str]:
     """The worker with the judge of these tests, as a process."""
     environment = {**alone(folder), "BUNDLE_HOLD_S": str(hold_s)}
     environment["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(HERE / "bundle_parts.py"), str(folder), *more]
     STARTED.append(
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment,
+            preexec_fn=_as_from_a_terminal,
+        )
     )
     return STARTED[-1]
 
