@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tilecast.sandbox.base import EvaluationOptions  # noqa: E402
-from tilecast.sandbox.harness.judge.build_folders import BuildFolders  # noqa: E402
+from tilecast.sandbox.harness.judge.build_folders import BuildFolders, _remove_orphans  # noqa: E402
 from tilecast.sandbox.harness.worker import builds, failures  # noqa: E402
 from tilecast.sandbox.local import LocalSandbox  # noqa: E402
 from tilecast.sandbox.problem import load_problem  # noqa: E402
@@ -158,3 +158,10 @@ def test_what_the_machine_lacks_is_no_fault_of_the_candidate(error: Exception, r
     assert found.status == "ENVIRONMENT_ERROR" and remedy in found.reason
     own = ModuleNotFoundError("No module named 'made_up'", name="made_up")
     assert failures.classify(own, "", loading=True, device="cuda:0").status == "COMPILE_ERROR"
+
+
+def test_two_judges_may_clear_away_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One finds a folder that the other removes before it looks closer."""
+    gone = tmp_path / "tilecast-builds-999999999-x"
+    monkeypatch.setattr(Path, "glob", lambda self, pattern: iter([gone]))
+    _remove_orphans(tmp_path)

@@ -6,6 +6,7 @@ for another. Only candidates that build with ``torch.utils.cpp_extension`` are w
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -67,8 +68,9 @@ def _key(source: str) -> str:
 
 
 def _remove_orphans(place: Path) -> None:
-    """Folders of judges that were killed."""
+    """Folders of judges that were killed. Another judge may be at it too: what is gone meanwhile is gone."""
     for folder in place.glob(f"{_PREFIX}*"):
         pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if pid.isdigit() and folder.stat().st_uid == os.getuid() and not Path(f"/proc/{pid}").exists():
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            if pid.isdigit() and folder.stat().st_uid == os.getuid() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(folder, ignore_errors=True)
