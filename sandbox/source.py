@@ -78,6 +78,19 @@ def parsed(source: str) -> ast.Module:
         return ast.parse(source)
 
 
+def check_parses(source: str, path: str | Path, subject: str = "") -> None:
+    """See that a user's file is Python before anything is done with it; ``subject`` says what it is.
+
+    Raises:
+        CandidateError: naming the line.
+    """
+    try:
+        parsed(source)
+    except (SyntaxError, ValueError) as error:
+        what = f"{subject} does not parse".lstrip()
+        raise CandidateError(f"{path}:{getattr(error, 'lineno', 1)}: {what}: {error}") from error
+
+
 def _assignment(source: str, name: str) -> ast.expr | None:
     """Value of the last module-level ``name = …``, or None if the text does not parse or does not assign it."""
     try:

@@ -170,6 +170,13 @@ def test_a_home_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest
     assert run.returncode == 3 and "set TILECAST_HOME" in run.stderr and "Traceback" not in run.stderr
 
 
+def test_a_kernel_with_a_null_byte_is_a_mistake_like_any_other(tmp_path: Path) -> None:
+    kernel = tmp_path / "null.py"
+    kernel.write_text("CONFIG = {'A': 1}\0\n")
+    run = tilecast("optimize", SOFTMAX, "--kernel", kernel, "--max-evals", "3")
+    assert run.returncode == 2 and "the kernel does not parse" in run.stderr and "Traceback" not in run.stderr
+
+
 @pytest.mark.parametrize("command", ["optimize", "tune"])
 def test_a_kernel_that_does_not_parse_is_told_with_its_line(command: str, tmp_path: Path) -> None:
     kernel = tmp_path / "broken.py"

@@ -41,13 +41,13 @@ def forecast(
     """
     from tilecast.agent.config import resolve
     from tilecast.sandbox.problem import load_problem
-    from tilecast.sandbox.source import load_candidate
+    from tilecast.sandbox.source import check_parses, load_candidate
 
     settings = resolve({"target": target, "forecaster": forecaster, "model": model})
     read = load_problem(problem)
     given = [load_candidate(path) for path in candidates]
     for path, candidate in zip(candidates, given, strict=True):
-        _check_syntax(path, candidate.source)
+        check_parses(candidate.source, path)
     hardware = _hardware(settings, read)
     chosen = _forecaster(settings, weights)
     with _evidence(read, hardware, evidence) as provider:
@@ -191,19 +191,3 @@ def _show(item: Forecast) -> None:
         f"faster with {item.p_faster:.0%}, valid with {item.p_valid:.0%}{silent}"
     )
     print(f"  {item.why}")
-
-
-def _check_syntax(path: str, source: str) -> None:
-    """A text that is no Python has no speed to forecast.
-
-    Raises:
-        CandidateError: naming the line.
-    """
-    import ast
-
-    from tilecast.sandbox.errors import CandidateError
-
-    try:
-        ast.parse(source)
-    except (SyntaxError, ValueError) as error:
-        raise CandidateError(f"{path}:{getattr(error, 'lineno', 1)}: does not parse: {error}") from error

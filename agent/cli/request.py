@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from tilecast.agent.request import DEFAULT_EVALS, OptimizeRequest, limits_of
 from tilecast.sandbox.base import EvaluationOptions
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.problem import Problem, load_problem
-from tilecast.sandbox.source import Candidate, load_candidate
+from tilecast.sandbox.source import Candidate, check_parses, load_candidate
 
 OF_THE_RUN = ("model", "forecaster", "target", "language", "strategy", "in_flight")
 """Settings that a resumed run takes from its record unless a flag says otherwise."""
@@ -102,10 +101,7 @@ def _start(problem: Problem, kernel: Path | None) -> Candidate | None:
     if path is None:
         return None
     start = load_candidate(path)
-    try:
-        ast.parse(start.source)
-    except SyntaxError as error:
-        raise UsageError(f"{path}:{error.lineno}: the kernel does not parse: {error.msg}") from error
+    check_parses(start.source, path, "the kernel")
     return start
 
 

@@ -17,17 +17,22 @@ def lock_path(kind: str, index: int | None, uuid: str) -> Path:
     return Path(tempfile.gettempdir()) / f"tilecast-device-{re.sub(r'[^A-Za-z0-9-]', '_', name)}.lock"
 
 
-@contextmanager
-def held(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Wait for a device and hold it; ``say`` is told if it has to be waited for.
+def opened(path: Path) -> int:
+    """A descriptor of the lock file, made for all users of the machine if it is not there.
 
     Raises:
-        OSError: if the lock file cannot be opened.
+        OSError: if it cannot be opened.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    if os.fstat(descriptor).st_uid == os.getuid():
+        os.fchmod(descriptor, 0o666)
+    return descriptor
+
+
+@contextmanager
+def held(descriptor: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Wait for a device and hold it, then close the descriptor; ``say`` is told if it has to be waited for."""
     try:
-        if os.fstat(descriptor).st_uid == os.getuid():
-            os.fchmod(descriptor, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

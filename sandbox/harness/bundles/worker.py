@@ -119,7 +119,7 @@ class Worker:
 
         device = self._greeting()["device"]
         path = device_lock.lock_path(device["kind"], device.get("index"), device.get("uuid", ""))
-        with device_lock.held(path, self._say):
+        with device_lock.held(device_lock.opened(path), self._say):
             outcome = self._judged(item["op"], self._args(todo), progress)
         took_s = time.time() - began_s
         self._say(f"[{self.done + 1}] {label}: {_told(outcome)} ({took_s:.1f} s)")

@@ -35,7 +35,7 @@ class Job:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """An item of the thread: ``job`` numbers the segments, first calls have -1."""
+    """An item of the thread: ``job`` numbers the segments; the first calls of each workload have a number below zero."""
 
     job: int
     item: Call | Segment
