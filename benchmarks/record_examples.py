@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,18 @@ def unfinished(recording: Recording, request: OptimizeRequest) -> tuple[str | No
     return None, False
 
 
+def recorded(recording: Recording, name: str, kernel: Path) -> bool:
+    """Whether every point of a kernel file's SPACE is in a record written before."""
+    file = load_candidate(kernel)
+    points = {
+        file.with_config(dict(zip(file.space, values, strict=True))).sha256 for values in product(*file.space.values())
+    }
+    for place in (recording.source / name, recording.out / "examples" / name):
+        if (place / MEASUREMENTS).is_file():
+            points -= {row.get("source_sha256") for row in read_rows(place).values()}
+    return not points
+
+
 def record_kernel(recording: Recording, device: Device, folder: Path, kernel: Path) -> None:
     """Measure all points of a kernel file that are not measured yet, as far as time allows."""
     try:
@@ -178,7 +191,7 @@ def record_kernel(recording: Recording, device: Device, folder: Path, kernel: Pa
         say(f"left out: {error}")
         return
     resume, done = unfinished(recording, request)
-    if done:
+    if done or recorded(recording, folder.name, kernel):
         say(f"{folder.name}/{kernel.name}: complete")
         return
     written = [time.monotonic()]
