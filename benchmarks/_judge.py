@@ -25,9 +25,10 @@ class JudgeSaid(Exception):
 class JudgeClient:
     """One judge process; requests block."""
 
-    def __init__(self, device: str, state_dir: Path, quiet: str | None = None) -> None:
+    def __init__(self, device: str, state_dir: Path, quiet: str | None = None, sharers: int = 1) -> None:
         self.channel, theirs = Channel.pair()
         config = {"device": device, "state_dir": str(state_dir), "require_sandbox": False, "quiet": quiet}
+        config["sharers"] = sharers
         command = [sys.executable, "-m", "tilecast.sandbox.harness.judge", str(theirs.fileno()), json.dumps(config)]
         self.process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr
@@ -65,10 +66,10 @@ class JudgeClient:
 
 
 @contextmanager
-def judge(device: str, state_dir: Path | None = None) -> Iterator[JudgeClient]:
-    """A judge with a state folder that is thrown away unless one is given."""
+def judge(device: str, state_dir: Path | None = None, sharers: int = 1) -> Iterator[JudgeClient]:
+    """A judge with a state folder that is thrown away unless one is given; ``sharers`` use the device's memory."""
     with tempfile.TemporaryDirectory(prefix="tilecast-state-") as folder:
-        client = JudgeClient(device, state_dir or Path(folder))
+        client = JudgeClient(device, state_dir or Path(folder), sharers=sharers)
         try:
             yield client
         finally:

@@ -128,7 +128,7 @@ def main() -> None:
     with ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilecast-state-")))
         quiet = str(state / "quiet")
-        clients = [JudgeClient(device, state, quiet) for _ in range(options.lanes)]
+        clients = [JudgeClient(device, state, quiet, options.lanes) for _ in range(options.lanes)]
         for client in clients:
             stack.callback(client.close)
         asked = options_for(clients[0], baseline="eager", max_seconds=options.max_seconds)

@@ -95,10 +95,12 @@ def judged(client: JudgeClient, folder: Path, file: Path, options: dict[str, Any
     }
 
 
-def work(device: str, waiting: deque[Chunk], journal: Journal, options: dict[str, Any], deadline: float) -> None:
+def work(
+    device: str, jobs: int, waiting: deque[Chunk], journal: Journal, options: dict[str, Any], deadline: float
+) -> None:
     """One judge at work until nothing is left or the time is over; a judge that is gone is replaced."""
     while waiting and time.monotonic() < deadline:
-        with judge(device) as client:
+        with judge(device, sharers=jobs) as client:
             while not client.broken and time.monotonic() < deadline:
                 try:
                     folder, files = waiting.popleft()
@@ -182,7 +184,9 @@ def main() -> int:
     deadline = time.monotonic() + given.limit_s
     options = {"timeout_s": given.timeout}
     with ThreadPoolExecutor(given.jobs) as pool:
-        for done in [pool.submit(work, device, waiting, journal, options, deadline) for _ in range(given.jobs)]:
+        for done in [
+            pool.submit(work, device, given.jobs, waiting, journal, options, deadline) for _ in range(given.jobs)
+        ]:
             done.result()
     rows = sorted(journal.rows.values(), key=lambda row: (row["problem"], row["candidate"]))
     told = summary(rows, total, recorded_statuses(given.corpus, names))

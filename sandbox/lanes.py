@@ -52,7 +52,8 @@ class LanedSandbox:
         (folder / "locks").mkdir(parents=True, exist_ok=True)
         quiet = folder / "locks" / f"quiet-{spec.replace(':', '-')}"
         self.lanes = [
-            LocalSandbox(spec, require_sandbox=require_sandbox, state_dir=folder, quiet=quiet) for _ in range(lanes)
+            LocalSandbox(spec, require_sandbox=require_sandbox, state_dir=folder, quiet=quiet, sharers=lanes)
+            for _ in range(lanes)
         ]
         self.spec = spec
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()

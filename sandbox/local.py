@@ -28,7 +28,8 @@ class LocalSandbox:
     """The sandbox protocol for ``cpu`` or ``cuda`` (``index`` or ``cuda:N``).
 
     Every call takes the device's lock, a file in ``state_dir``, so that runs of several processes take turns. With ``quiet``,
-    a lock file that several judges have in common, calls of these run side by side and only timing is done alone.
+    a lock file that several judges have in common, calls of these run side by side and only timing is done alone; ``sharers``
+    is their number, so that each keeps to its share of the device's memory.
     """
 
     benchmark_verifies = True
@@ -42,6 +43,7 @@ class LocalSandbox:
         require_sandbox: bool = False,
         state_dir: Path | None = None,
         quiet: Path | None = None,
+        sharers: int = 1,
     ) -> None:
         head, _, number = kind.partition(":")
         if head not in ("cpu", "cuda") or (number and not number.isdecimal()):
@@ -50,7 +52,9 @@ class LocalSandbox:
         chosen = index if index is not None else int(number or 0)
         self.spec = "cpu" if head == "cpu" else f"cuda:{chosen}"
         self._state_dir = state_dir or default_state_dir()
-        self._judge = JudgeProcess(self.spec, self._state_dir, require_sandbox=require_sandbox, quiet=quiet)
+        self._judge = JudgeProcess(
+            self.spec, self._state_dir, require_sandbox=require_sandbox, quiet=quiet, sharers=sharers
+        )
         # Judges that agree among themselves when to be quiet share the device's turn.
         self._lock_kind = fcntl.LOCK_EX if quiet is None else fcntl.LOCK_SH
         self._turn = threading.Lock()

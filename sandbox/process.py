@@ -58,11 +58,17 @@ class JudgeProcess:
     """One judge for one device, started at the first request. Requests are made one at a time (a lock sees to it)."""
 
     def __init__(
-        self, device: str, state_dir: Path, *, require_sandbox: bool = False, quiet: Path | None = None
+        self,
+        device: str,
+        state_dir: Path,
+        *,
+        require_sandbox: bool = False,
+        quiet: Path | None = None,
+        sharers: int = 1,
     ) -> None:
-        config = {"device": device, "state_dir": str(state_dir), "require_sandbox": require_sandbox}
+        config: dict[str, Any] = {"device": device, "state_dir": str(state_dir), "require_sandbox": require_sandbox}
         if quiet is not None:
-            config["quiet"] = str(quiet)
+            config |= {"quiet": str(quiet), "sharers": sharers}
         self._config, self.device = json.dumps(config), device
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None

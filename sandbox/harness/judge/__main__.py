@@ -1,7 +1,7 @@
 """The judge: answers the host's requests on an inherited socket. ``python -m tilecast.sandbox.harness.judge FD CONFIG``.
 
-CONFIG is a JSON object: ``device`` (``cpu`` or ``cuda:N``), ``state_dir`` (or null), ``require_sandbox``, and ``quiet``: the lock
-file of a device that several judges share (or nothing). One request at
+CONFIG is a JSON object: ``device`` (``cpu`` or ``cuda:N``), ``state_dir`` (or null), ``require_sandbox``, and for a device that
+several judges share ``quiet``, its lock file, and ``sharers``, their number. One request at
 a time; long work sends progress lines. The host interrupts by ending this process's group.
 """
 
@@ -23,7 +23,7 @@ import torch
 from tilecast.sandbox.harness.isolation import Limits
 from tilecast.sandbox.harness.judge.build_folders import BuildFolders
 from tilecast.sandbox.harness.judge.describe import describe_problem
-from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, ProblemRefused
+from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, OutOfDeviceMemory, ProblemRefused
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
 from tilecast.sandbox.harness.judge.lint import lint_study
 from tilecast.sandbox.harness.judge.lint import refused as lint_refused
@@ -108,17 +108,22 @@ class Judge:
             self._drop(key)
             known = None
         if known is None:
-            while len(self.studies) >= _KEPT_STUDIES:
+            while len(self.studies) >= (_KEPT_STUDIES if self.zygotes.quiet.sharers == 1 else 1):
                 self._drop(next(iter(self.studies)))
             try:
                 with self.zygotes.quiet.shared():
                     known = study_problem(self.zygotes, problem, self.device, progress)
             except ProblemRefused as refusal:
                 known = refusal
-            self.studies[key] = known
+            if not self._may_pass(known):
+                self.studies[key] = known
         if isinstance(known, ProblemRefused):
             raise known
         return known
+
+    def _may_pass(self, known: Study | ProblemRefused) -> bool:
+        """Whether a refusal may have been for want of memory that others took."""
+        return isinstance(known, ProblemRefused) and known.status == "OUT_OF_MEMORY" and self.device.type == "cuda"
 
     def _drop(self, key: str) -> None:
         study = self.studies.pop(key)
@@ -151,12 +156,39 @@ class Judge:
 
     def _for_candidate(self, args: Message, progress: Progress, run: Callable[[Verifier], Message]) -> Message:
         try:
-            return run(self._verifier(args, progress))
+            return self._with_room(lambda: run(self._verifier(args, progress)), progress)
         except ProblemRefused as refusal:
             return refused(args["candidate"], refusal, str(self.device), self.zygotes.level)
 
     def _baselines(self, args: Message, progress: Progress) -> Message:
-        return self.desk.baselines(self._verifier(args, progress), args["options"], progress)
+        work = lambda: self.desk.baselines(self._verifier(args, progress), args["options"], progress)  # noqa: E731
+        return self._with_room(work, progress)
+
+    def _with_room(self, work: Callable[[], Message], progress: Progress) -> Message:
+        """Beside other judges, what fails for want of memory is done once more, with all that this one keeps given back.
+
+        Only then is a candidate blamed for it.
+        """
+        if self.zygotes.quiet.sharers == 1:
+            return work()
+        try:
+            answer = work()
+            if answer.get("status") != "OUT_OF_MEMORY":
+                return answer
+        except (OutOfDeviceMemory, torch.OutOfMemoryError):
+            pass
+        except ProblemRefused as refusal:
+            if refusal.status != "OUT_OF_MEMORY":
+                raise
+        progress("device memory ran out beside other judges: once more")
+        self._give_room()
+        return work()
+
+    def _give_room(self) -> None:
+        for key in list(self.studies):
+            self._drop(key)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _lint(self, args: Message, progress: Progress) -> Message:
         try:
@@ -245,7 +277,7 @@ def main(arguments: list[str]) -> int:
     device = torch.device(config["device"])
     torch.set_num_threads(1)  # small tensors, on a machine that others use too; on a GPU the comparisons run there
     torch.set_grad_enabled(False)
-    zygotes = Zygotes(Quiet(config.get("quiet")))
+    zygotes = Zygotes(Quiet(config.get("quiet"), int(config.get("sharers", 1))))
     judge = Judge(device, config.get("state_dir"), bool(config.get("require_sandbox")), zygotes)
     judge.zygotes.start()
     try:

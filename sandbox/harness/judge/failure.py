@@ -10,6 +10,10 @@ class EnvironmentBroken(Exception):
     """This machine cannot go on (no sandbox, no memory, a fork server that does not start): never the candidate's fault."""
 
 
+class OutOfDeviceMemory(EnvironmentBroken):
+    """The judge had not the memory it needs; where several share a device, another try alone may do."""
+
+
 class ProblemRefused(Exception):
     """The problem is unusable: ``status`` is INVALID_REFERENCE or OUT_OF_MEMORY."""
 

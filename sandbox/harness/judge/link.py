@@ -52,7 +52,7 @@ class WorkerLink:
         self.locked = False
         self.buffers: set[str] = set()
         """Names in the state of the module built last that are buffers, not parameters."""
-        self.memory = SharedMemory(options.device, self._announce)
+        self.memory = SharedMemory(options.device, self._announce, self._withdraw)
 
     @classmethod
     def open(cls, zygotes: Zygotes, options: SessionOptions) -> Self:
@@ -136,6 +136,11 @@ class WorkerLink:
             raise self._fail(self._obituary("sharing of memory")) from None
         if isinstance(reply.get("failure"), dict):
             raise WorkerFailed(_reported(reply["failure"]))
+
+    def _withdraw(self, numbers: list[int]) -> None:
+        """Have the worker let go of arenas before they are freed."""
+        if self._dead is None:
+            self.request({"op": "detach", "arenas": numbers}, "hand-over of memory")
 
     def _time_left(self, timeout_s: float | None) -> float:
         if self._left_s is None:

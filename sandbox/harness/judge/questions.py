@@ -11,12 +11,12 @@ from tilecast.sandbox.harness.judge import probes
 from tilecast.sandbox.harness.judge.ahead import Ahead
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.pace import Pace
+from tilecast.sandbox.harness.judge.room import ahead_bytes
 from tilecast.sandbox.harness.judge.script import Call, Segment, call_bytes
 from tilecast.sandbox.harness.judge.study import Study, free_bytes
 
 BURST_CALLS = 14
 """The longest burst."""
-_AHEAD_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Questions:
         """Start to draw; what of both is asked for comes in that order."""
         self.stop()
         self.jobs = self.jobs or self._plan()
-        limit = min(_AHEAD_BYTES[self.device.type], free_bytes(self.device) // 8)
-        items = self._items(first_calls=first_calls, segments=segments)
         quiet = self.study.reference.session.quiet
+        limit = min(ahead_bytes(self.device, quiet.sharers), free_bytes(self.device) // 8)
+        items = self._items(first_calls=first_calls, segments=segments)
         self._ahead = Ahead(items, lambda drawn: _size_bytes(drawn.item), limit, self.device, quiet)
         self.draws_segments = segments
 

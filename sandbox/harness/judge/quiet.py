@@ -15,10 +15,13 @@ from contextlib import contextmanager
 
 
 class Quiet:
-    """Locks of one device; without a path, of a device that nobody shares (then nothing is ever waited for)."""
+    """Locks of one device; without a path, of a device that nobody shares (then nothing is ever waited for).
 
-    def __init__(self, path: str | None = None) -> None:
-        self._path = path
+    ``sharers``: how many judges use the device, this one included; each keeps to its share of the memory.
+    """
+
+    def __init__(self, path: str | None = None, sharers: int = 1) -> None:
+        self._path, self.sharers = path, max(1, sharers)
         self._own = threading.local()
         self.waited_s = 0.0
         """Seconds that the thread which made this object has waited for others: no device time of its own."""

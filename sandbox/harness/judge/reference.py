@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
 from tilecast.sandbox.harness.judge.oracle import RawOutputs
+from tilecast.sandbox.harness.judge.room import reference_bytes, truth_bytes
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
 from tilecast.sandbox.harness.judge.shared_memory import Prepared
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
@@ -20,7 +21,6 @@ from tilecast.sandbox.harness.wire import Message
 
 Workload = dict[str, Any]
 FULL = "full"
-_TRUTH_BUDGET = {"cpu": 1 << 30, "cuda": 16 << 30}
 
 
 def fresh_seed() -> int:
@@ -87,8 +87,11 @@ class Reference:
             ProblemRefused: INVALID_REFERENCE, if it does not import or its extra names make no sense.
         """
         session = Session.open(zygotes, SessionOptions(device, role="reference", timeout_s=None, shared_bytes=8 << 30))
+        limit = reference_bytes(device, zygotes.quiet.sharers)
         try:
             session.load(str(problem["source"]), "reference", guarded=False)
+            if limit is not None:
+                session.request({"op": "limit", "bytes": limit}, "limit of memory")
             return cls(session, problem)
         except WorkerFailed as error:
             session.close()
@@ -183,7 +186,7 @@ class Reference:
     ) -> RawOutputs:
         """Float64 truth of a run, with the effect of one rounding, for ``oracle.expect``."""
         prepared = self.session.prepare(inputs, [], layouts)
-        budget = _TRUTH_BUDGET[self.session.options.device.type]
+        budget = truth_bytes(self.session.options.device, self.session.quiet.sharers)
         message = {**_inputs(prepared), "op": "truth", "seed": seed, "effects": native.effects}
         message.update(budget_bytes=budget, perturb=True)
         try:

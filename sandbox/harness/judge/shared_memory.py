@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness import arena
-from tilecast.sandbox.harness.judge.failure import EnvironmentBroken
+from tilecast.sandbox.harness.judge.failure import OutOfDeviceMemory
 from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree, place
 from tilecast.sandbox.harness.wire import Message
 
@@ -58,47 +58,100 @@ class Prepared:
         return {"inputs": self.tree, "tensors": tensors, "spaces": spaces}
 
 
+def room_for(size: int) -> int:
+    """Bytes set aside for ``size``: steps of an eighth of a power of two, so that sizes a little apart take turns in one place."""
+    step = max(arena.ALIGNMENT, 1 << max(0, max(size, 1).bit_length() - 4))
+    return -(-max(size, 1) // step) * step
+
+
+@dataclass
+class _Block:
+    """An arena, how far it is handed out, and how many of its regions are in use."""
+
+    owner: arena.Arena
+    used: int = 0
+    live: int = 0
+
+
 @dataclass
 class SharedMemory:
-    """Allocator over arenas that are announced to the worker as they are made."""
+    """Allocator over arenas that are announced to the worker as they are made, and withdrawn by :meth:`trim`."""
 
     device: torch.device
     announce: Callable[[arena.Arena], None]
-    _arenas: list[arena.Arena] = field(default_factory=list)
-    _used: list[int] = field(default_factory=list)
+    withdraw: Callable[[list[int]], None]
+    _blocks: list[_Block | None] = field(default_factory=list)
     _free: dict[int, list[Region]] = field(default_factory=dict)
     _keys: int = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What all arenas take."""
+        return sum(block.owner.size for block in self._blocks if block is not None)
 
     def allocate(self, size: int) -> Region:
         """A region of ``size`` bytes, aligned for every dtype.
 
         Raises:
-            EnvironmentBroken: if there is not so much memory.
+            OutOfDeviceMemory: if there is not so much memory.
         """
-        if self._free.get(size):
-            return self._free[size].pop()
-        room = -(-max(size, 1) // arena.ALIGNMENT) * arena.ALIGNMENT
-        for index, owner in enumerate(self._arenas):
-            if self._used[index] + room <= owner.size:
-                self._used[index] += room
-                return Region(index, self._used[index] - room, size)
-        try:
-            new = arena.create(max(room, _LEAST_ARENA[self.device.type]), self.device)
-        except arena.ArenaError as error:
-            raise EnvironmentBroken(str(error)) from error
-        self._arenas.append(new)
-        self._used.append(room)
+        room = room_for(size)
+        if self._free.get(room):
+            found = self._free[room].pop()
+            self._block(found).live += 1
+            return Region(found.arena, found.at, size)
+        for index, block in enumerate(self._blocks):
+            if block is not None and block.used + room <= block.owner.size:
+                block.used, block.live = block.used + room, block.live + 1
+                return Region(index, block.used - room, size)
+        new = self._new_arena(max(room, _LEAST_ARENA[self.device.type]))
+        self._blocks.append(_Block(new, room, 1))
         self.announce(new)
-        return Region(len(self._arenas) - 1, 0, size)
+        return Region(len(self._blocks) - 1, 0, size)
+
+    def _new_arena(self, size: int) -> arena.Arena:
+        try:
+            return arena.create(size, self.device)
+        except arena.ArenaError as error:
+            if self.device.type != "cuda":
+                raise OutOfDeviceMemory(str(error)) from error
+        # What torch keeps for this process's next tensors is memory that nobody uses.
+        torch.cuda.empty_cache()
+        try:
+            return arena.create(size, self.device)
+        except arena.ArenaError as error:
+            free, total = torch.cuda.mem_get_info(self.device)
+            reason = (
+                f"{size >> 20} MiB of device memory are needed, {free >> 20} of {total >> 20} MiB are free ({error})"
+            )
+            raise OutOfDeviceMemory(reason) from error
 
     def release(self, regions: Iterable[Region]) -> None:
-        """Give regions back."""
-        for region in regions:
-            self._free.setdefault(region.size, []).append(region)
+        """Give regions back (nothing, if all is closed already)."""
+        for region in regions if self._blocks else ():
+            self._block(region).live -= 1
+            self._free.setdefault(room_for(region.size), []).append(region)
+
+    def trim(self) -> None:
+        """Free every arena of which no region is in use."""
+        idle = {index for index, block in enumerate(self._blocks) if block is not None and not block.live}
+        if not idle:
+            return
+        self.withdraw(sorted(idle))
+        for index in idle:
+            block, self._blocks[index] = self._blocks[index], None
+            assert block is not None
+            block.owner.close()
+        self._free = {room: [r for r in regions if r.arena not in idle] for room, regions in self._free.items()}
+
+    def _block(self, region: Region) -> _Block:
+        block = self._blocks[region.arena]
+        assert block is not None, "a region of an arena that was freed"
+        return block
 
     def memory(self, region: Region) -> Tensor:
         """The region's bytes."""
-        return self._arenas[region.arena].memory(region.at, region.size)
+        return self._block(region).owner.memory(region.at, region.size)
 
     def write(self, region: Region, spec: TensorSpec, value: Tensor) -> None:
         """Copy a value in, with the strides of ``spec``; bytes between its elements become poison."""
@@ -195,6 +248,8 @@ class SharedMemory:
 
     def close(self) -> None:
         """Free all arenas."""
-        for owner in self._arenas:
-            owner.close()
-        self._arenas.clear()
+        for block in self._blocks:
+            if block is not None:
+                block.owner.close()
+        self._blocks.clear()
+        self._free.clear()

@@ -22,6 +22,13 @@ _NO_DEVICE = (
     "CUDA driver initialization failed",
     "libcuda.so",
 )
+_NO_MEMORY = (
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "CUDA error: out of memory",
+    "Triton Error [CUDA]: out of memory",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+)
 _NOT_INSTALLED = {
     "No module named 'cuda.tile'": "pip install 'tilecast[cutile]'",
     "No module named 'cuda.core'": "pip install 'cuda-core[cu13]'",
@@ -55,7 +62,7 @@ def classify(error: BaseException, path: str, *, loading: bool, device: str) -> 
         return Failure("ENVIRONMENT_ERROR", f"this machine cannot run it: {unsupported}")
     if any(isinstance(item, torch.OutOfMemoryError | MemoryError) for item in chain):
         return Failure("OUT_OF_MEMORY", text)
-    if any("can't allocate memory" in str(item) or "Cannot allocate memory" in str(item) for item in chain):
+    if any(mark in str(item) for item in chain for mark in _NO_MEMORY):
         return Failure("OUT_OF_MEMORY", text)
     if device == "cpu" and any(mark in str(item) for item in chain for mark in _NO_DEVICE):
         return Failure("ENVIRONMENT_ERROR", f"this candidate needs a GPU, and this machine has none: {text}")

@@ -38,6 +38,7 @@ class Worker:
         self._imported_from: guards.CallState | None = None
         self.handlers: dict[str, Handler] = {
             "arena": self._arena,
+            "detach": self._detach,
             "load": self._load,
             "construct": self._construct,
             "parameters": self._parameters,
@@ -76,6 +77,12 @@ class Worker:
 
     def _arena(self, message: Message) -> Message:
         self.memory.attach(arena.attach(message["arena"], self.channel.take_fds()))
+        return {}
+
+    def _detach(self, message: Message) -> Message:
+        self.caller.forget(message)
+        self._synchronize()
+        self.memory.detach([int(number) for number in message["arenas"]])
         return {}
 
     def _load(self, message: Message) -> Message:

@@ -19,11 +19,18 @@ class Memory:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._arenas: list[Arena] = []
+        self._arenas: list[Arena | None] = []
 
     def attach(self, arena: Arena) -> None:
         """Add the next one."""
         self._arenas.append(arena)
+
+    def detach(self, numbers: list[int]) -> None:
+        """Let go of arenas that the judge is about to free; their numbers are not used again."""
+        for number in numbers:
+            owner, self._arenas[number] = self._arenas[number], None
+            if owner is not None:
+                owner.close()
 
     def bytes_of(self, region: dict[str, Any]) -> Tensor:
         """A region's bytes.
@@ -32,9 +39,10 @@ class Memory:
             BadSpec: if there is no such region.
         """
         index, at, size = int(region["arena"]), int(region["at"]), int(region["size"])
-        if not 0 <= index < len(self._arenas) or at < 0 or size < 0 or at + size > self._arenas[index].size:
+        owner = self._arenas[index] if 0 <= index < len(self._arenas) else None
+        if owner is None or at < 0 or size < 0 or at + size > owner.size:
             raise BadSpec("a region outside of the shared memory")
-        return self._arenas[index].memory(at, size)
+        return owner.memory(at, size)
 
     def tensors(self, items: list[dict[str, Any]]) -> list[Tensor]:
         """Tensors over regions: each item is a region with a tensor's spec."""

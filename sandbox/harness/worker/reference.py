@@ -63,6 +63,7 @@ class ReferenceHandlers:
         """By operation name."""
         return {
             "extras": self._extras,
+            "limit": self._limit,
             "describe": self._describe,
             "draw": self._draw,
             "run": self._run,
@@ -74,6 +75,13 @@ class ReferenceHandlers:
         if self._caller.source is None:
             raise failures.Failure("ENVIRONMENT_ERROR", "the problem is not loaded yet")
         return self._caller.source
+
+    def _limit(self, message: Message) -> Message:
+        """From now on torch has so many bytes of the device at most; it gives back what it keeps before it fails."""
+        device = self._memory.device
+        total = torch.cuda.get_device_properties(device).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, int(message["bytes"]) / total), device)
+        return {}
 
     def _extras(self, message: Message) -> Message:
         """WORKLOADS, TOLERANCE and DOMAIN as the file defines them."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -42,6 +42,8 @@ from tilecast.sandbox.harness.worker.reduction import is_product, reduction_leng
 Forward = Callable[[torch.nn.Module, list[Any]], list[Tensor]]
 """Calls ``module(*inputs)`` without gradients and returns its tensors in order, then any inputs that it writes to."""
 
+_PARTS_NEEDED: dict[int, int] = {}
+"""Into how many parts runs were split that ran out of memory, by the elements of their inputs and outputs."""
 _UNPROMOTABLE = ("aten.view.dtype", "aten.bitwise", "aten.frexp", "aten.nextafter")
 
 
@@ -158,13 +160,31 @@ def _run_method(
     forward: Forward,
     options: TruthOptions,
 ) -> Truth:
-    unit = options.unit or unit_of(module, inputs)
     wide_module = copy.deepcopy(module)
     _widen_module(wide_module)
-    run = _Runner(method, forward, _chunk_count(inputs, native, options.budget_bytes))
-    if run.chunks > 1:
-        axis = batch_inputs(module, inputs, native, forward)
-        run = replace(run, batched=axis, chunks=run.chunks if axis else 1)
+    size = sum(item.numel() for item in [*inputs, *native] if isinstance(item, Tensor))
+    chunks = max(_chunk_count(size, options.budget_bytes), _PARTS_NEEDED.get(size, 1))
+    axis = batch_inputs(module, inputs, native, forward) if chunks > 1 else None
+    while True:
+        run = _Runner(method, forward, chunks if axis else 1, axis)
+        try:
+            return _perturbed(run, wide_module, inputs, native, options, options.unit or unit_of(module, inputs))
+        except torch.OutOfMemoryError:
+            axis = axis or batch_inputs(module, inputs, native, forward)
+            if not axis or run.chunks >= inputs[axis[0]].shape[0]:
+                raise
+        chunks = _PARTS_NEEDED[size] = 2 * run.chunks
+
+
+def _perturbed(
+    run: _Runner,
+    wide_module: torch.nn.Module,
+    inputs: Sequence[Any],
+    native: Sequence[Tensor],
+    options: TruthOptions,
+    unit: float,
+) -> Truth:
+    """The truth and what perturbations do to it."""
     outputs = run(wide_module, inputs)
     _check_structure(outputs, native)
     effects = Effects(outputs)
@@ -173,7 +193,7 @@ def _run_method(
             noise = Noise(unit, options.seed + draw, level)
             effects.add(run(noise.module(wide_module), noise.inputs(inputs)), noise)
     return Truth(
-        outputs, effects.spread(), effects.alternates, method, run.reduction_seen, run.products_seen, run.chunks
+        outputs, effects.spread(), effects.alternates, run.method, run.reduction_seen, run.products_seen, run.chunks
     )
 
 
@@ -227,9 +247,8 @@ def _widen_module(module: torch.nn.Module) -> None:
                     setattr(part, name, widen(value))
 
 
-def _chunk_count(inputs: Sequence[Any], native: Sequence[Tensor], budget_bytes: int) -> int:
+def _chunk_count(elements: int, budget_bytes: int) -> int:
     """How often to split so that about six float64 copies of inputs and outputs fit the budget."""
-    elements = sum(item.numel() for item in [*inputs, *native] if isinstance(item, Tensor))
     return max(1, -(-elements * 8 * 6 // max(budget_bytes, 1)))
 
 

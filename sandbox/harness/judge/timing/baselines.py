@@ -183,6 +183,14 @@ class Baselines:
         for name in [n for n in self._workers if n not in names and not n.startswith(FILE)]:
             self._workers.pop(name).session.close()
 
+    def trim(self) -> None:
+        """Give the memory of all pools back; the workers stay."""
+        for worker in self._workers.values():
+            if worker.session.alive:
+                worker.drop_pool()
+                with contextlib.suppress(WorkerFailed):  # it is dead then, and replaced when it is needed
+                    worker.session.memory.trim()
+
     def _file(self) -> Path | None:
         folder = self.bench.state_dir
         return None if folder is None else folder / "baselines" / f"{self.bench.key('ranking')}.json"

@@ -21,6 +21,9 @@ from tilecast.sandbox.harness.judge.timing.workers import Content, LegRun, Mode,
 EMPTY_LEGS, EMPTY_AGAIN_AFTER = 5, 8
 """Empty legs before the first leg of a size, and after how many legs of a side there is one more."""
 
+REFERENCE_CALLS = 6
+"""Calls of the eager reference at once, where it is not the baseline."""
+
 
 class ContentSource(Protocol):
     """Draws contents, and applies the strict rule where the quick check is not satisfied."""
@@ -164,12 +167,18 @@ class PairedLegs:
         if missing > 0:
             fresh = self.contents.draw(missing)
             if self.reference is not None:
-                run = self.reference.leg(fresh, "cold", 0)
-                for content, outputs in zip(fresh, run.outputs, strict=True):
-                    content.expected = [item for item in outputs if item is not None]
+                self._expect(self.reference, fresh)
             self._queue += [_Pending(content) for content in fresh]
         self._at[side] = start + calls
         return self._queue[start - self._first : start + calls - self._first]
+
+    def _expect(self, reference: TimedWorker, fresh: list[Content]) -> None:
+        """The eager reference's outputs, a few calls at a time: its pool need not be as large as those that are timed."""
+        for start in range(0, len(fresh), REFERENCE_CALLS):
+            some = fresh[start : start + REFERENCE_CALLS]
+            run = reference.leg(some, "cold", 0)
+            for content, outputs in zip(some, run.outputs, strict=True):
+                content.expected = [item for item in outputs if item is not None]
 
     def _settle(self, side: Side, items: list[_Pending], run: LegRun) -> None:
         self.joined_by_synchronising += run.joined_by_synchronising
