@@ -19,13 +19,14 @@ from tilecast.sandbox.harness.judge.case import (
     FamilyChoice,
     Layouts,
     WorkloadCase,
+    agrees,
     laid_out_like,
     layouts_of,
 )
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.oracle import Answer, expect
 from tilecast.sandbox.harness.judge.probes import Step
-from tilecast.sandbox.harness.judge.reference import fresh_seed
+from tilecast.sandbox.harness.judge.reference import NativeRun, fresh_seed
 from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
 
 _KEPT_BYTES = 1 << 30
@@ -191,10 +192,27 @@ class ScriptMaker:
         if inputs is None:
             step = replace(step, content="fresh")
             inputs = self.builder.draw_family(self.case, self._choices.get(step.family, (families.DECLARED, None)))
+        if step.layout not in self.case.layouts:  # no longer trusted since this step was planned
+            step = replace(step, layout="contiguous")
         layouts = layouts_of(inputs, step.layout)  # type: ignore[arg-type]
         seed = fresh_seed()
         native = self.builder.reference.run(inputs, seed, layouts, self.case.contract)
+        if layouts and not all(families.is_finite(value) for value in native.values):
+            return self._in_doubt(step, inputs, layouts, native, seed)
         return Call(step, inputs, layouts, self.builder.answer(self.case, inputs, native, seed, layouts), seed)
+
+    def _in_doubt(self, step: Step, inputs: list[Any], layouts: Layouts, native: NativeRun, seed: int) -> Call:
+        """A call whose reference was not finite in its layout: the same values laid out plainly decide what is expected.
+
+        A reference that answers those otherwise let something in that lies between the rows or behind them. So would a
+        candidate that calls the same library: the layout is given up for the workload.
+        """
+        plain = self.builder.reference.run(inputs, seed, contract=self.case.contract)
+        answer = self.builder.answer(self.case, inputs, plain, seed)
+        if not agrees(answer, native):
+            self.case.layouts = [kind for kind in self.case.layouts if kind != step.layout]
+            step, layouts = replace(step, layout="contiguous"), []
+        return Call(step, inputs, layouts, answer, seed)
 
     def _changed(self, step: Step, previous: Call | None) -> list[Any] | None:
         if step.content == "fresh" or previous is None:

@@ -23,6 +23,10 @@ from tilecast.sandbox.harness.worker.truth import TruthOptions, float64_truth
 
 Handler = Callable[[Message], Message]
 _EXTRAS = ("WORKLOADS", "TOLERANCE", "DOMAIN")
+_SLACK_BYTE, _BEHIND_BYTES = 0xFF, 1 << 20
+"""What lies between the rows of an input, and as much behind it as a kernel's last tile may reach over: NaN in every
+floating type, so that a reference which lets it into its answer does so every time, not when memory happens to hold one.
+"""
 
 
 def seed_everything(seed: int) -> None:
@@ -205,13 +209,17 @@ def _copy(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _clone(tensor: Tensor) -> Tensor:
-    """A copy with the same strides (also overlapping ones, which ``clone`` would spread out)."""
-    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    if TensorSpec.of(tensor).overlaps:
+    """A copy with the same strides, unless they overlap; where they leave gaps, those are filled with a pattern."""
+    spec = TensorSpec.of(tensor)
+    if spec.overlaps:
         return tensor.clone()
     with torch.no_grad():
-        copy.copy_(tensor)
-    return copy
+        if spec.extent == spec.elements * spec.dtype.itemsize:
+            copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        else:
+            size = spec.extent + _BEHIND_BYTES
+            copy = place(torch.full((size,), _SLACK_BYTE, dtype=torch.uint8, device=tensor.device), spec)
+        return copy.copy_(tensor)
 
 
 def same_bytes(a: Tensor, b: Tensor) -> bool:
