@@ -103,7 +103,83 @@ def test_overflow_at_the_very_edge_may_go_either_way() -> None:
     x = torch.tensor([[65504.0, 1.0]]).half()
     barely = lambda v: (v.double() * 1.0002).half()  # noqa: E731
     assert judged(lambda v: v * 1.0, barely, x).passed
+    assert judged(lambda v: v * 2 / 2, lambda v: v, x).passed
     assert not judged(lambda v: v * 1.0, lambda v: v * math.inf, x).passed
+
+
+def overflowing(x: Tensor) -> Tensor:
+    """A mean that is out of float16's range half way, in every row that holds something large."""
+    return ((x * 256).sum(-1, keepdim=True) * (1 / 256)).expand(-1, 3).clone()
+
+
+def precise(x: Tensor) -> Tensor:
+    return x.double().sum(-1, keepdim=True).expand(-1, 3).half()
+
+
+def test_a_right_number_is_accepted_where_only_the_reference_overflows() -> None:
+    x = normal(6, 40).half()
+    x[::2] += 100
+    assert bool(torch.isinf(overflowing(x)[::2]).all()) and bool(torch.isfinite(overflowing(x)[1::2]).all())
+    assert judged(overflowing, overflowing, x).passed
+    assert judged(overflowing, precise, x).passed
+    for row in (0, 1):
+        for factor in (0.0, 0.99, -1.0, math.nan):
+
+            def wrong(v: Tensor, row: int = row, factor: float = factor) -> Tensor:
+                out = precise(v)
+                out[row] *= factor
+                return out
+
+            assert not judged(overflowing, wrong, x).passed, (row, factor)
+
+
+def test_a_reference_that_is_nan_everywhere_accepts_nothing_but_nan_and_the_truth() -> None:
+    x = normal(6, 40)
+
+    def never_finite(v: Tensor) -> Tensor:
+        return v * 2 + ((v * 0 + 3e38) * 3e38 * 0)
+
+    assert bool(torch.isnan(never_finite(x)).all())
+    assert judged(never_finite, never_finite, x).passed
+    assert judged(never_finite, lambda v: v * 2, x).passed
+    for wrong in (
+        torch.zeros_like,
+        torch.ones_like,
+        lambda v: v * 2.001,
+        lambda v: v * math.inf,
+        lambda v: v * 2 + 1e-4,
+    ):
+        assert not judged(never_finite, wrong, x).passed
+
+
+def test_one_wrong_number_among_right_ones_fails_where_the_reference_is_not_finite() -> None:
+    x = normal(64, 64)
+
+    def holed(v: Tensor) -> Tensor:
+        low = v.to(torch.float16) * 60000
+        return torch.where(torch.isinf(low), math.nan, v)
+
+    assert bool(torch.isnan(holed(x)).any()) and bool(torch.isfinite(holed(x)).any())
+    assert judged(holed, lambda v: v, x).passed
+    place = torch.isnan(holed(x)).nonzero()[7]
+
+    def wrong(v: Tensor) -> Tensor:
+        out = v.clone()
+        out[place[0], place[1]] *= 1.001
+        return out
+
+    result = judged(holed, wrong, x)
+    assert not result.passed and f"at {place.tolist()} expected NaN" in result.reason
+
+
+def test_planted_nan_and_true_infinities_are_no_gaps_of_the_reference() -> None:
+    x = normal(4, 9)
+    assert not judged(lambda v: v / 0, lambda v: v, x).passed
+    keep = torch.ones(4, 9, dtype=torch.bool)
+    blind = lambda v: torch.where(torch.isinf(v.to(torch.float16) * 60000), math.nan, v)  # noqa: E731
+    big = torch.full((4, 9), 5.0)
+    assert compare(answer_of(blind, [big], nonfinite="match"), [big]).passed
+    assert not compare(answer_of(blind, [big], nonfinite="nan", depends=[keep]), [big]).passed
 
 
 def planted(what: str, x: Tensor, reference: object, candidate: object) -> bool:

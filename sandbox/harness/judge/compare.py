@@ -209,6 +209,8 @@ class _Tally:
             depends = self.want.depends
             if depends is not None:
                 wrong &= (want == 0) | depends[start : start + want.shape[0]]
+        elif self.want.recovered is not None:
+            wrong &= ~self.want.recovers(values, start)
         wrong &= ~_overflow_either_way(truth, have, want, self.want.dtype)
         if bool(wrong.any()):
             place = int(wrong.flatten().to(torch.int8).argmax())

@@ -26,7 +26,8 @@ constant rows); ``w`` lets a kernel round an intermediate to the type of its inp
 sign added one after the other. A float32 product with operands rounded to float16 or TF32 has an error of about 2^12 S
 whatever its data, one split into two bfloat16 parts (three products) about 2^6 S, into two TF32 parts about S; a
 sequential float32 sum of zero-mean numbers about 0.3 sqrt(K) S. NaN, +inf and -inf must stand where the reference has
-them. Integers and bools are exact.
+them; where float64 alone is finite, and within the type's range, a number is accepted too if it is right to
+``2 w |t| + v Q |t|`` and the smaller of the row's other terms and its mean size times the cap. Integers and bools are exact.
 """
 
 from __future__ import annotations
@@ -96,6 +97,20 @@ class OutputAnswer:
     alternates: tuple[Tensor, ...] = ()
     depends: Tensor | None = None
     """(R, C) bool, for planted NaN or inf: which elements depend on a planted one."""
+    recovered: Tensor | None = None
+    """(R, C) float64: the truth where the reference alone is not finite, elsewhere NaN; None if there is no such element."""
+
+    def recovers(self, values: Tensor, start: int) -> Tensor:
+        """(r, C) bool: which float64 ``values`` of the rows from ``start`` on are right where the reference is not finite.
+
+        The rules for rows and outputs do not see these elements, so the cap holds for each of them.
+        """
+        assert self.recovered is not None and self.allowed is not None
+        rows = slice(start, start + values.shape[0])
+        recovered, size = self.recovered[rows], self.truth[rows].square().mean(1, keepdim=True).sqrt_()
+        limit = recovered.abs().mul_(self.allowed.per_size)
+        limit += torch.minimum(self.allowed.per_row[rows], self.allowed.cap * size)
+        return (values - recovered).abs() <= limit  # NaN is not
 
     @property
     def elements(self) -> int:
@@ -184,6 +199,7 @@ def _expect_one(raw: RawOutputs, index: int, context: _Context, depends: Tensor 
     own, truth = as_rows(native), as_rows(raw.truth[index]).double()
     kinds, spread, own64 = nonfinite_kinds(own), raw.spread[index], own.double()
     spread = None if spread is None else as_rows(spread.double())
+    recovered = None if kinds is None else _recovered(kinds, truth, dtype)
     if kinds is not None or not bool(torch.isfinite(truth).all()):
         keep = torch.isfinite(own64) & torch.isfinite(truth)
         truth, own64 = truth.where(keep, 0.0), own64.where(keep, 0.0)
@@ -192,4 +208,10 @@ def _expect_one(raw: RawOutputs, index: int, context: _Context, depends: Tensor 
     storage = storage_unit(dtype, context.inputs, tolerance)
     allowed = allowed_errors(own64, truth, spread, context.reduction, dtype, storage)
     allowed = replace(allowed, cap=max(tolerance, OWN_ERROR_CAP * allowed.own_error))
-    return OutputAnswer(shape, dtype, allowed, truth, kinds, depends=None if depends is None else as_rows(depends))
+    depends = None if depends is None else as_rows(depends)
+    return OutputAnswer(shape, dtype, allowed, truth, kinds, depends=depends, recovered=recovered)
+
+
+def _recovered(kinds: Tensor, truth: Tensor, dtype: torch.dtype) -> Tensor | None:
+    found = (kinds != 0) & (truth.abs() <= torch.finfo(dtype).max)
+    return truth.where(found, math.nan) if bool(found.any()) else None
