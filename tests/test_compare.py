@@ -182,6 +182,13 @@ def test_planted_nan_and_true_infinities_are_no_gaps_of_the_reference() -> None:
     assert not compare(answer_of(blind, [big], nonfinite="nan", depends=[keep]), [big]).passed
 
 
+def test_infinities_are_wrong_in_eight_bits_too() -> None:
+    x = normal(8, 16).abs() + 0.5
+    cast = lambda v: v.to(torch.float8_e5m2)  # noqa: E731
+    assert judged(cast, cast, x).passed
+    assert not judged(cast, lambda v: cast(v * math.inf), x).passed
+
+
 def planted(what: str, x: Tensor, reference: object, candidate: object) -> bool:
     made = plant(what, [InputProfile("float")], [x], torch.Generator().manual_seed(4))  # type: ignore[arg-type]
     assert made is not None

@@ -264,7 +264,8 @@ def _overflow_either_way(truth: Tensor, have: Tensor, want: Tensor, dtype: torch
     """Where the truth lies at the edge of the type's range one may overflow and the other not."""
     if dtype.is_complex:
         return torch.zeros_like(want, dtype=torch.bool)
-    edge = torch.finfo(dtype).max * (1 - 8 * max(torch.finfo(dtype).eps, arithmetic_unit(dtype)))
+    # Eight roundings; of eight bits that would be all of the range.
+    edge = torch.finfo(dtype).max * max(0.5, 1 - 8 * max(torch.finfo(dtype).eps, arithmetic_unit(dtype)))
     beyond = truth.abs() >= edge
     sign = torch.where(truth > 0, 2, 3).to(torch.int8)
     return beyond & (((have == sign) & (want == 0)) | ((want == sign) & (have == 0)))
