@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from tilecast.sandbox.harness.judge.timing import closeness
 from tilecast.sandbox.harness.judge.timing.closeness import difference
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1.5e-2, torch.float16: 5e-3, torch.float64: 1e-10}
@@ -99,3 +100,21 @@ def test_exact_types_and_zero_tolerance_are_exact() -> None:
     want = expected(torch.bfloat16)
     assert difference([want], [want.clone()], [0.0]) == ""
     assert difference([want], [want * 1.02], [0.0])
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e-8, 1.0, 1e8, 1e25])
+@pytest.mark.parametrize("shape", [(300, 70), (2000,), (1, 1)])
+@pytest.mark.parametrize("apart", [0.0, 0.5, 1.5, 3.0, 30.0])
+def test_the_short_way_says_close_only_where_the_long_one_does(
+    factor: float, shape: tuple[int, ...], apart: float
+) -> None:
+    """Whatever the scale; and where squares leave the type, the short way says nothing and the answer is the same."""
+    tolerance = 1e-3
+    want = expected(torch.float32, shape) * factor
+    noise = torch.randn(shape, generator=torch.Generator().manual_seed(4)) * factor
+    have = want + apart * tolerance * noise
+    rows = closeness._rows(want), closeness._rows(have)
+    long = closeness._Distances.of(*rows, tolerance)
+    wanted = bool(long.whole_is_close & long.rows_are_close)
+    assert bool(closeness._plainly_close(*rows, tolerance)) == (wanted and 1e-12 < float(want.double().norm()) < 1e15)
+    assert (difference([want], [have], [tolerance]) == "") == wanted

@@ -16,6 +16,8 @@ from typing import Any
 
 MAX_LINE_BYTES = 8 << 20
 MAX_FDS = 16
+COMPILING, COMPILED = "compiling", "compiled"
+"""What a worker may say before its answer, as ``event``: it does not use the device from the one to the other."""
 Message = dict[str, Any]
 
 

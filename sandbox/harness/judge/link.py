@@ -19,9 +19,10 @@ from tilecast.sandbox.harness.judge.results import findings_of
 from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
 from tilecast.sandbox.harness.judge.surroundings import limits_for
 from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes
-from tilecast.sandbox.harness.wire import Message, WireClosed, WireError, WireTimeout
+from tilecast.sandbox.harness.wire import COMPILING, Message, WireClosed, WireError, WireTimeout
 
 _UP_TIMEOUT_S = 60.0
+_MOST_EVENTS = 2000
 
 
 @dataclass(frozen=True)
@@ -94,10 +95,11 @@ class WorkerLink:
         self._sequence += 1
         start = time.monotonic()
         try:
-            self._worker.channel.send({**message, "seq": self._sequence}, timeout_s=max(0.1, limit))
-            reply = self._worker.channel.receive(max(0.0, limit))
+            hears = {"hears": True} if self.quiet.sharers > 1 else {}
+            self._worker.channel.send({**message, **hears, "seq": self._sequence}, timeout_s=max(0.1, limit))
+            reply, waited_s = self._answer(start + limit, doing)
             if self._left_s is not None:
-                self._left_s -= time.monotonic() - start
+                self._left_s -= time.monotonic() - start - waited_s
         except WireTimeout:
             allowed = self.options.timeout_s or timeout_s or self.options.request_timeout_s
             raise self._fail(Failure("TIMEOUT", f"did not finish within {allowed:g} s (during {doing})")) from None
@@ -105,12 +107,35 @@ class WorkerLink:
             raise self._fail(self._obituary(doing)) from None
         except WireError as error:
             raise self._forged(f"the answer during {doing} is not one: {error}") from error
-        if reply.get("re") != self._sequence or reply.get("nonce") != self._nonce:
-            raise self._forged(f"an answer during {doing} does not belong to the request")
         failure = reply.get("failure")
         if isinstance(failure, dict):
             raise WorkerFailed(_reported(failure))
         return reply
+
+    def _answer(self, end: float, doing: str) -> tuple[Message, float]:
+        """The answer, bound to the request, and the seconds for which others had the device while the worker compiled.
+
+        Only where judges share a device does a worker say that it compiles: meanwhile another may time.
+        """
+        waited_s, events = 0.0, 0
+        try:
+            while True:
+                reply = self._worker.channel.receive(max(0.0, end - time.monotonic()))
+                if reply.get("re") != self._sequence or reply.get("nonce") != self._nonce:
+                    raise self._forged(f"an answer during {doing} does not belong to the request")
+                if "event" not in reply:
+                    return reply, waited_s
+                events += 1
+                if self.quiet.sharers == 1 or events > _MOST_EVENTS:
+                    raise self._forged(f"during {doing} the worker said what nobody wants to hear")
+                if reply["event"] == COMPILING:
+                    self.quiet.let_go()
+                    continue
+                waited = self.quiet.take_back()
+                waited_s, end = waited_s + waited, end + waited
+                self._worker.channel.send({"go": True})
+        finally:
+            self.quiet.take_back()
 
     def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
         try:

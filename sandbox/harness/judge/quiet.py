@@ -53,20 +53,39 @@ class Quiet:
             return
         inside = _open(self._path)
         try:
-            gate = _open(f"{self._path}.gate")
-            try:
-                start = time.monotonic()
-                fcntl.flock(gate, kind)
-                fcntl.flock(inside, kind)
-                if threading.get_ident() == self._counted:
-                    self.waited_s += time.monotonic() - start
-            finally:
-                os.close(gate)
-            self._own.kind = kind
+            self._take(inside, kind)
+            self._own.kind, self._own.inside, self._own.away = kind, inside, False
             yield
         finally:
             self._own.kind = None
             os.close(inside)
+
+    def _take(self, inside: int, kind: int) -> float:
+        gate = _open(f"{self._path}.gate")
+        try:
+            start = time.monotonic()
+            fcntl.flock(gate, kind)
+            fcntl.flock(inside, kind)
+            waited_s = time.monotonic() - start
+            if threading.get_ident() == self._counted:
+                self.waited_s += waited_s
+            return waited_s
+        finally:
+            os.close(gate)
+
+    def let_go(self) -> None:
+        """Inside :meth:`shared`: the device is not used until :meth:`take_back`, and others may have it alone. Else nothing."""
+        if getattr(self._own, "kind", None) == fcntl.LOCK_SH and not self._own.away:
+            fcntl.flock(self._own.inside, fcntl.LOCK_UN)
+            self._own.away = True
+
+    def take_back(self) -> float:
+        """End :meth:`let_go` (if it began): wait until the device may be used again; returns the seconds waited."""
+        if getattr(self._own, "kind", None) is None or not self._own.away:
+            return 0.0
+        waited_s = self._take(self._own.inside, fcntl.LOCK_SH)
+        self._own.away = False
+        return waited_s
 
 
 def _open(path: str) -> int:

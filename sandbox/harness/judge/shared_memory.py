@@ -83,6 +83,7 @@ class SharedMemory:
     _blocks: list[_Block | None] = field(default_factory=list)
     _free: dict[int, list[Region]] = field(default_factory=dict)
     _keys: int = 0
+    _unsettled: bool = False
 
     @property
     def held_bytes(self) -> int:
@@ -242,8 +243,18 @@ class SharedMemory:
         """Give the regions of a set of inputs back."""
         self.release([*prepared.regions, *prepared.outputs])
 
+    @contextmanager
+    def settled_once(self) -> Iterator[None]:
+        """Much is written inside: the device is waited for at the end, not after each piece."""
+        self._unsettled = True
+        try:
+            yield
+        finally:
+            self._unsettled = False
+            self._settle()
+
     def _settle(self) -> None:
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and not self._unsettled:
             torch.cuda.synchronize(self.device)
 
     def close(self) -> None:

@@ -95,6 +95,15 @@ def _settings() -> dict[str, Any]:
     }
 
 
+def _is_torchs_own_assembler(name: str, value: str | None) -> bool:
+    """``torch.compile`` points Triton to the assembler that torch brings, when something is first compiled."""
+    if not name.startswith("TRITON_PTXAS") or value is None:
+        return False
+    return os.path.realpath(value).startswith(
+        os.path.join(os.path.realpath(os.path.dirname(torch.__file__)), "bin", "")
+    )
+
+
 @cache
 def _l2_settings() -> L2Settings:
     """Made at the first snapshot, which is taken before a candidate is imported."""
@@ -138,6 +147,8 @@ class CallState:
             if name.startswith(_LIBRARY_VARIABLES):
                 continue
             before, after = self.environment.get(name), later.environment.get(name)
+            if before is None and _is_torchs_own_assembler(name, after):
+                continue
             if before != after and not (importing and name.startswith(_BUILD_VARIABLES)):
                 found.append(Finding("environment", f"variable {name} was {before!r}, is now {after!r}"))
         if later.stream != self.stream:

@@ -16,6 +16,7 @@ from tilecast.sandbox.harness.tensors import BadSpec, TensorSpec, decode_tree, p
 from tilecast.sandbox.harness.wire import Channel, Message, WireClosed
 from tilecast.sandbox.harness.worker import builds, failures, guards, launch_stubs, loading
 from tilecast.sandbox.harness.worker.calling import Caller
+from tilecast.sandbox.harness.worker.compiling import Announcer
 from tilecast.sandbox.harness.worker.memory import Memory
 from tilecast.sandbox.harness.worker.purity import PurityHandlers
 from tilecast.sandbox.harness.worker.timing import TimingHandlers
@@ -34,6 +35,9 @@ class Worker:
         self.caller = Caller(self.memory)
         self.interpret = bool(args.get("interpret"))
         self.stubs = launch_stubs.Noted()
+        self.announcer = Announcer(self)
+        self._sequence: Any = None
+        self._nonce: str | None = None
         self._bindings: guards.Bindings | None = None
         self._imported_from: guards.CallState | None = None
         self.handlers: dict[str, Handler] = {
@@ -91,6 +95,7 @@ class Worker:
             torch.cuda.set_device(self.device)
             torch.cuda.init()  # type: ignore[no-untyped-call]
             self.stubs.install()
+            self.announcer.install(source)
         elif self.interpret:
             self._install_interpreters(source)
         elif message.get("guarded", True):
@@ -189,6 +194,33 @@ class Worker:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
+    # The conversation --------------------------------------------------------------------------------------------
+
+    def say(self, event: str) -> None:
+        """Something that is not the answer, within the request at hand."""
+        self.channel.send({"re": self._sequence, "nonce": self._nonce, "event": event}, timeout_s=None)
+
+    def hear(self) -> Message:
+        """What the judge says to that."""
+        return self.channel.receive(None)
+
+    def serve(self) -> int:
+        """Answer until the judge hangs up."""
+        self.channel.send({"up": True})
+        while True:
+            try:
+                message = self.channel.receive(None)
+                if message.get("op") == "nonce":
+                    # Handed over after import: nothing prepared before can be bound to it.
+                    self._nonce = str(message["nonce"])
+                    continue
+                self._sequence, self.announcer.enabled = message.get("seq"), message.get("hears") is True
+                answer = self.answer(message)
+            except WireClosed:
+                return 0
+            self.announcer.enabled = False
+            self.channel.send({"re": message.get("seq"), "nonce": self._nonce, **answer}, timeout_s=None)
+
 
 def serve(role: str, args: dict[str, Any], channel: Channel) -> int:
     """Answer until the judge hangs up. ``role`` is ``candidate`` or ``reference``."""
@@ -197,15 +229,4 @@ def serve(role: str, args: dict[str, Any], channel: Channel) -> int:
         from tilecast.sandbox.harness.worker.reference import ReferenceHandlers
 
         worker.handlers.update(ReferenceHandlers(worker.caller, worker.memory).handlers())
-    nonce: str | None = None
-    channel.send({"up": True})
-    while True:
-        try:
-            message = channel.receive(None)
-        except WireClosed:
-            return 0
-        if message.get("op") == "nonce":
-            nonce = str(message["nonce"])  # handed over after import: nothing prepared before can be bound to it
-            continue
-        answer = worker.answer(message)
-        channel.send({"re": message.get("seq"), "nonce": nonce, **answer}, timeout_s=None)
+    return worker.serve()

@@ -80,10 +80,11 @@ class TimedWorker:
         Raises:
             WorkerFailed: as the session raises it, and for an answer that makes no sense.
         """
-        self._fill(contents)
-        batch = self.pool[: len(contents)]
-        for prepared in batch:
-            self.session.memory.poison_outputs(prepared)
+        with self.session.memory.settled_once():
+            self._fill(contents)
+            batch = self.pool[: len(contents)]
+            for prepared in batch:
+                self.session.memory.poison_outputs(prepared)
         calls = [
             prepared.to_message() | {"seed": content.seed} for prepared, content in zip(batch, contents, strict=True)
         ]
