@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tilecast.sandbox.harness.judge import room
 from tilecast.sandbox.harness.judge.__main__ import Judge
 from tilecast.sandbox.harness.judge.case import CaseBuilder
 from tilecast.sandbox.harness.judge.failure import Failure, OutOfDeviceMemory, ProblemRefused, WorkerFailed
@@ -223,3 +224,17 @@ def test_who_runs_out_of_memory_twice_or_alone_is_to_blame(tmp_path: Path) -> No
 def test_a_device_without_memory_is_no_error_of_the_kernel(text: str) -> None:
     found = failures.classify(RuntimeError(text), "k.py", loading=False, device="cuda:0")
     assert found.status == "OUT_OF_MEMORY"
+
+
+def test_shares_of_all_judges_fit_beside_the_pools_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An 80 and a 140 GiB device: what judges may take, with a gibibyte a judge for contexts and three tenths for timing."""
+    cuda = torch.device("cuda:0")
+    for size in (80 << 30, 140 << 30):
+        monkeypatch.setattr(room, "device_bytes", lambda device, size=size: size)
+        for sharers in (2, 4, 8):
+            limit = room.reference_bytes(cuda, sharers)
+            assert limit is not None and room.truth_bytes(cuda, sharers) < limit
+            each = limit + room.ahead_bytes(cuda, sharers) + (1 << 30)
+            assert sharers * each + 0.3 * size < size
+    assert room.reference_bytes(cuda, 1) is None and room.truth_bytes(cuda, 1) == 16 << 30
+    assert room.reference_bytes(CPU, 4) is None and room.ahead_bytes(CPU, 4) == room.ahead_bytes(CPU, 1)

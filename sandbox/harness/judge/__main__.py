@@ -29,6 +29,7 @@ from tilecast.sandbox.harness.judge.lint import lint_study
 from tilecast.sandbox.harness.judge.lint import refused as lint_refused
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.reference import Reference
+from tilecast.sandbox.harness.judge.room import keep_little
 from tilecast.sandbox.harness.judge.stubs import LaunchStubs
 from tilecast.sandbox.harness.judge.study import Study, preflight, study_problem
 from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
@@ -286,6 +287,7 @@ def main(arguments: list[str]) -> int:
             return 3
         if device.type == "cuda":
             torch.cuda.set_device(device)
+            keep_little(device, zygotes.quiet.sharers)
         channel.send({"ready": True})
         serve(channel, judge)
     except WireClosed:

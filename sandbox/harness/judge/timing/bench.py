@@ -20,6 +20,7 @@ from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.timing import ceilings, clocks, physics
 from tilecast.sandbox.harness.judge.timing.baselines import EAGER, FILE, Baselines, Bench, Ranking
 from tilecast.sandbox.harness.judge.timing.contents import CaseContents
+from tilecast.sandbox.harness.judge.timing.least_work import least_work
 from tilecast.sandbox.harness.judge.timing.nvml import Nvml, NvmlUnavailable
 from tilecast.sandbox.harness.judge.timing.paired import LegRules, PairedLegs
 from tilecast.sandbox.harness.judge.timing.place import SYSTEMATIC_MS, WARM_BLOCKS, Place
@@ -27,7 +28,6 @@ from tilecast.sandbox.harness.judge.timing.sampling import NothingUsable, Sample
 from tilecast.sandbox.harness.judge.timing.statistics import Design
 from tilecast.sandbox.harness.judge.timing.window import Window, own_processes
 from tilecast.sandbox.harness.judge.timing.workers import TimedWorker
-from tilecast.sandbox.harness.tensors import dtype_name, tensors_in
 
 Progress = Callable[[str], None]
 
@@ -70,36 +70,11 @@ class Benchmark:
             place.zygotes, problem, case, place.device, place.key, place.state_dir, place.flush_bytes, place.cpus
         )
         self.baselines = Baselines(bench, self.contents, progress)
-        self.work, self.peaks = self._limits()
+        self.work = least_work(builder, case, place.hardware)
+        measured = ceilings.load_or_measure(place.device, place.state_dir, place.key)
+        self.peaks = physics.peaks_of(measured, place.hardware, self.work.dtype)
 
     # Setting up --------------------------------------------------------------------------------------------------
-
-    def _limits(self) -> tuple[physics.Work, physics.Peaks | None]:
-        """What the workload has to do, and what the device can do."""
-        reference = self.builder.reference
-        facts = reference.describe(self.case.name)
-        if "failed" in facts:
-            facts = reference.describe(self.case.name, dry=False)
-        reference.select(self.case.name)
-        session = reference.session
-        prepared = session.prepare(self.builder.inputs(self.case), [])
-        try:
-            moved = session.request({**prepared.to_message(), "op": "traffic"}, "count of least traffic")
-        except WorkerFailed:  # a reference that cannot be watched: no limit is known for it, none is applied
-            moved = {"read_bytes": 0, "written_bytes": 0}
-        finally:
-            session.memory.discard(prepared)
-            reference.set_state(self.case.state)
-        dtype = self._matrix_dtype()
-        work = physics.Work(int(moved["read_bytes"]), int(moved["written_bytes"]), int(facts.get("flops", 0)), dtype)
-        measured = ceilings.load_or_measure(self.place.device, self.place.state_dir, self.place.key)
-        return work, physics.peaks_of(measured, self.place.hardware, dtype)
-
-    def _matrix_dtype(self) -> str:
-        """The floating type among inputs and parameters whose products are fastest: what a candidate may use."""
-        tensors = [*tensors_in(self.builder.inputs(self.case)), *self.case.state.values()]
-        names = {dtype_name(t.dtype) for t in tensors if t.is_floating_point()} or {"float32"}
-        return max(sorted(names), key=lambda name: physics.sheet_tflops(self.place.hardware, name))
 
     def window(self) -> Window:
         """A watch over the device for one comparison."""
