@@ -5,14 +5,20 @@ python benchmarks/corpus_remeasure.py --corpus ../shared/corpus --per-problem 6
 
 from __future__ import annotations
 
+import argparse
+import queue
 import statistics
-import sys
+import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from _bootstrap import ROOT, device_name, header, parser, write
-from _judge import JudgeClient, JudgeSaid, candidate_of, corpus_rows, judge, options_for, problem_of, with_overrides
+from _judge import JudgeClient, JudgeSaid, candidate_of, corpus_rows, options_for, problem_of, with_overrides
 
 DIFFERS = 0.05
 
@@ -87,36 +93,82 @@ def summary(problems: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def work(clients: Clients, waiting: queue.SimpleQueue[str], took: Took, options: argparse.Namespace) -> None:
+    """One judge at work, a problem at a time, until none is left or the time is over; a judge that is gone is replaced."""
+    client = clients.open()
+    while time.perf_counter() < took.deadline:
+        try:
+            name = waiting.get_nowait()
+        except queue.Empty:
+            return
+        if client.broken:
+            client = clients.open()
+        try:
+            asked = options_for(client, baseline="eager", max_seconds=options.max_seconds)
+            found = problem(client, options.corpus / name, options.per_problem, asked, took.deadline)
+        except JudgeSaid as error:
+            found = {"error": str(error)[:500]}
+        took.add(name, found)
+
+
+@dataclass
+class Clients:
+    """Judges of one device: any number verify, one times."""
+
+    device: str
+    state: Path
+    lanes: int
+    stack: ExitStack
+
+    def open(self) -> JudgeClient:
+        """One more."""
+        client = JudgeClient(self.device, self.state, str(self.state / "quiet"), self.lanes)
+        self.stack.callback(client.close)
+        return client
+
+
+@dataclass
+class Took:
+    """What was measured so far, written after each problem."""
+
+    out: Path
+    deadline: float
+    names: list[str]
+    problems: dict[str, Any] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, name: str, found: dict[str, Any]) -> None:
+        """One problem."""
+        with self.lock:
+            self.problems[name] = found
+            left_out = [name for name in self.names if name not in self.problems]
+            ordered = {name: self.problems[name] for name in sorted(self.problems)}
+            document = {"summary": summary(ordered), "left_out": left_out, "problems": ordered}
+            write(self.out, "corpus_remeasure", header("corpus_remeasure") | document)
+
+
 def main() -> None:
     """Run and compare."""
     arguments = parser(__doc__)
     arguments.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus")
     arguments.add_argument("--problems", default="", help="names with commas; all by default")
     arguments.add_argument("--per-problem", type=int, default=6)
+    arguments.add_argument("--lanes", type=int, default=1, help="judges that share the device; one of them times")
     arguments.add_argument("--max-seconds", type=float, default=1.5, help="of one comparison")
     arguments.add_argument("--stop-after", type=float, default=540.0, help="seconds in all")
     options = arguments.parse_args()
-    device, deadline = device_name(options.device), time.perf_counter() + options.stop_after
-    names = (
-        options.problems.split(",")
-        if options.problems
-        else sorted(p.parent.name for p in options.corpus.glob("*/reference.py"))
-    )
-    problems: dict[str, Any] = {}
-    waiting = list(names)
-    while waiting and time.perf_counter() < deadline:
-        # One judge for all problems, another only if it is gone: starting one takes as long as several kernels.
-        with judge(device) as client:
-            asked = options_for(client, baseline="eager", max_seconds=options.max_seconds)
-            while waiting and time.perf_counter() < deadline and not client.broken:
-                name = waiting.pop(0)
-                try:
-                    problems[name] = problem(client, options.corpus / name, options.per_problem, asked, deadline)
-                except JudgeSaid as error:
-                    problems[name] = {"error": str(error)[:500]}
-                document = {"summary": summary(problems), "left_out": waiting, "problems": problems}
-                write(options.out, "corpus_remeasure", header("corpus_remeasure") | document)
-    print(f"left out for want of time: {waiting}", file=sys.stderr)
+    found = sorted(p.parent.name for p in options.corpus.glob("*/reference.py"))
+    names = options.problems.split(",") if options.problems else found
+    took = Took(options.out, time.perf_counter() + options.stop_after, names)
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for name in names:
+        waiting.put(name)
+    with ExitStack() as stack:
+        state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilecast-state-")))
+        clients = Clients(device_name(options.device), state, options.lanes, stack)
+        with ThreadPoolExecutor(options.lanes) as pool:
+            for done in [pool.submit(work, clients, waiting, took, options) for _ in range(options.lanes)]:
+                done.result()
 
 
 if __name__ == "__main__":

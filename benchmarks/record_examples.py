@@ -18,25 +18,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any
 
 from _bootstrap import ROOT, device_name, parser
+from _kept_device import Device
 
-from tilecast.agent.assembly import Parts, assemble
 from tilecast.agent.budget import Limits
 from tilecast.agent.config import resolve
-from tilecast.agent.devices import ChosenDevice
 from tilecast.agent.engine import Engine, open_record
 from tilecast.agent.progress import BaselineKnown, Finished, Progress, Said
 from tilecast.agent.record.store import RunLog
 from tilecast.agent.report.corpus import INFO, MEASUREMENTS, write_corpus
 from tilecast.agent.request import OptimizeRequest
 from tilecast.agent.result import write_text
-from tilecast.sandbox.base import ParallelSandbox, Preflight
 from tilecast.sandbox.errors import TilecastError, UsageError
 from tilecast.sandbox.languages import language_of
 from tilecast.sandbox.problem import load_problem
@@ -45,70 +43,6 @@ from tilecast.sandbox.source import Candidate, load_candidate
 EXAMPLES = ROOT / "examples"
 WRITTEN_EVERY_S = 10.0
 UNFINISHED = {None, "minutes", "interrupted"}
-
-
-class KeptSandbox:
-    """A sandbox that outlives the run that uses it: starting a judge takes as long as several measurements."""
-
-    def __init__(self, sandbox: Any) -> None:
-        self._sandbox = sandbox
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sandbox, name)
-
-    def close(self) -> None:
-        """Left open; see :meth:`end`."""
-
-    def end(self) -> None:
-        """Close it for good."""
-        self._sandbox.close()
-
-
-class KeptLanes(KeptSandbox):
-    """The same with several judges: what makes the loop use them must be seen without asking the wrapped one."""
-
-    @property
-    def slots(self) -> int:
-        """One a lane."""
-        return int(self._sandbox.slots)
-
-    @property
-    def dashboard(self) -> str:
-        """None."""
-        return ""
-
-    def slot(self) -> Any:
-        """A place for one evaluation."""
-        return self._sandbox.slot()
-
-    def workers(self) -> Any:
-        """The lanes."""
-        return self._sandbox.workers()
-
-    def incidents(self) -> Any:
-        """What happened to them."""
-        return self._sandbox.incidents()
-
-
-class Device:
-    """The device of all runs, opened by the first one and again after a failure."""
-
-    def __init__(self) -> None:
-        self._kept: ChosenDevice | None = None
-
-    def make(self, request: OptimizeRequest, known: Preflight | None) -> Parts:
-        """As :func:`assemble`, with the device that is open already."""
-        parts = assemble(request, known)
-        if self._kept is None:
-            kind = KeptLanes if isinstance(parts.device.sandbox, ParallelSandbox) else KeptSandbox
-            self._kept = replace(parts.device, sandbox=kind(parts.device.sandbox))
-        return replace(parts, device=self._kept)
-
-    def drop(self) -> None:
-        """Close it; the next run opens another."""
-        if self._kept is not None:
-            self._kept.sandbox.end()
-        self._kept = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +55,7 @@ class Recording:
     deadline: float
     source: Path = EXAMPLES
     lanes: int = 1
+    timeout_s: float = 240.0
 
     def request(self, folder: Path, kernel: Path) -> OptimizeRequest:
         """The run over all points of one kernel file.
@@ -136,7 +71,14 @@ class Recording:
             problem=load_problem(folder),
             start=start,
             settings=resolve(
-                {"device": self.device, "model": "builtin", "forecaster": "none", "lanes": self.lanes}, environ={}
+                {
+                    "device": self.device,
+                    "model": "builtin",
+                    "forecaster": "none",
+                    "lanes": self.lanes,
+                    "timeout_s": self.timeout_s,
+                },
+                environ={},
             ),
             home=self.home,
             limits=Limits(evals=points + 1, minutes=max(0.05, (self.deadline - time.monotonic()) / 60)),
@@ -313,6 +255,7 @@ def main(given: Sequence[str] | None = None) -> None:
     arguments.add_argument("--kernels", default="", help="file names without .py, with commas; all by default")
     arguments.add_argument("--source", type=Path, default=EXAMPLES, help="folder of the examples")
     arguments.add_argument("--lanes", type=int, default=1, help="judges on the GPU; one of them times")
+    arguments.add_argument("--timeout", type=float, default=240.0, help="of one point; cuTile compiles for long")
     arguments.add_argument("--stop-after", type=float, default=540.0, help="seconds in all")
     arguments.add_argument("--merge", type=Path, nargs="*", help="record folders to write again from; measures nothing")
     options = arguments.parse_args(given)
@@ -325,7 +268,10 @@ def main(given: Sequence[str] | None = None) -> None:
     spec = device_name(options.device)
     home = options.out / f"home-{spec.replace(':', '-')}"
     deadline = time.monotonic() + options.stop_after
-    recording, device = Recording(home, options.out, spec, deadline, options.source, options.lanes), Device()
+    recording, device = (
+        Recording(home, options.out, spec, deadline, options.source, options.lanes, options.timeout),
+        Device(),
+    )
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         for name in names:

@@ -8,6 +8,7 @@ import evidence_parts as parts
 import pytest
 
 from tilecast.prompts import languages as guides
+from tilecast.sandbox.harness.worker import failures
 from tilecast.sandbox.languages import (
     LANGUAGES,
     check_candidate,
@@ -150,3 +151,12 @@ def test_the_recorded_candidates(shared_dir: Path) -> None:
         source = file.read_text()
         assert language_of(source) == expected[file.stem[:2]]
         assert check_candidate(source) == []
+
+
+def test_cutiles_own_errors_are_those_of_a_compiler() -> None:
+    """Whatever its kind: the assembler that gives up, a feature that is missing, a wrong type."""
+    exceptions = pytest.importorskip("cuda.tile._exception")
+    assert issubclass(exceptions.CompilerExecutionError, exceptions.TileError)
+    made = type("OfThatKind", (exceptions.TileError,), {"__init__": lambda self: None, "__str__": lambda self: "no"})()
+    found = failures.classify(made, "k.py", loading=False, device="cuda:0")
+    assert found.status == "COMPILE_ERROR"

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-_COMPILER_ERRORS = ("CompilationError", "PTXASError", "CompileTimeAssertionFailure", "MLIRError", "TileCompilerError")
+_COMPILER_ERRORS = ("CompilationError", "PTXASError", "CompileTimeAssertionFailure", "MLIRError", "TileError")
 _NO_DEVICE = (
     "CUDA_HOME environment variable is not set",
     "Torch not compiled with CUDA enabled",
@@ -55,7 +55,7 @@ def classify(error: BaseException, path: str, *, loading: bool, device: str) -> 
     if isinstance(error, Failure):
         return error
     chain = _chain(error)
-    names = {type(item).__name__ for item in chain}
+    names = {kind.__name__ for item in chain for kind in type(item).__mro__}
     text = describe(error, path)
     if "Unsupported" in names:
         unsupported = next(item for item in chain if type(item).__name__ == "Unsupported")
