@@ -214,6 +214,35 @@ def test_planted_nan_must_reach_what_depends_on_it() -> None:
     assert not planted("inf", x, relu, lambda v: v.clamp(0, 3e38))
 
 
+def fused(v: Tensor) -> Tensor:
+    """Half of each row is masked: selected away in the type at hand, multiplied away in float64, as a decomposition would."""
+    mask = torch.arange(v.shape[-1]) < v.shape[-1] // 2
+    return v * mask + 3.0 * ~mask if v.dtype is torch.float64 else torch.where(mask, v, 3.0)
+
+
+def test_planted_nan_that_only_the_float64_run_lets_through_is_no_zero() -> None:
+    """Seen with causal attention on a GPU: where a fused kernel hid a planted NaN, zero was expected of candidates."""
+    nan = normal(8, 10).to(torch.float32)
+    nan[2, 7] = nan[5, 1] = math.nan
+    depends = torch.zeros(8, 10, dtype=torch.bool)
+    depends[5, 1] = True
+    answer = answer_of(fused, [nan], nonfinite="nan", depends=[depends])
+    mask = torch.arange(10) < 5
+    multiplied = nan * mask + 3.0 * ~mask
+    assert compare(answer, [fused(nan)]).passed and compare(answer, [multiplied]).passed
+    lost, off = torch.nan_to_num(fused(nan)), fused(nan)
+    off[2, 3] += 0.1
+    assert not compare(answer, [lost]).passed and not compare(answer, [off]).passed
+
+
+def test_outside_of_planted_calls_the_reference_stands_where_only_its_float64_run_is_not_finite() -> None:
+    x = normal(8, 10)
+    limited = lambda v: v / (v.dtype is not torch.float64)  # noqa: E731
+    assert judged(limited, lambda v: v * 1, x).passed
+    assert not judged(limited, torch.zeros_like, x).passed
+    assert not judged(limited, lambda v: v * 1.01, x).passed
+
+
 def test_integers_and_bools_are_exact() -> None:
     x = normal(4, 50)
     assert judged(lambda v: v > 0, lambda v: v > 0, x).passed

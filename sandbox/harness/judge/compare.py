@@ -196,10 +196,11 @@ class _Tally:
     ) -> tuple[Tensor | None, str]:
         """Which elements to compare as numbers (None: all), and the reason if NaN or inf stand in the wrong places."""
         have = nonfinite_kinds(rows)
-        if have is None and kinds is None:
+        undecided = self.want.undecided
+        if have is None and kinds is None and undecided is None:
             return None, ""
-        have = torch.zeros_like(kinds) if have is None and kinds is not None else have
-        assert have is not None
+        if have is None:
+            have = torch.zeros(values.shape, dtype=torch.int8, device=values.device)
         want = torch.zeros_like(have) if kinds is None else kinds
         wrong = have != want
         if answer.nonfinite != "match":
@@ -209,6 +210,8 @@ class _Tally:
             depends = self.want.depends
             if depends is not None:
                 wrong &= (want == 0) | depends[start : start + want.shape[0]]
+            if undecided is not None:
+                wrong &= ~undecided[start : start + want.shape[0]]
         elif self.want.recovered is not None:
             wrong &= ~self.want.recovers(values, start)
         wrong &= ~_overflow_either_way(truth, have, want, self.want.dtype)
@@ -221,7 +224,8 @@ class _Tally:
             count = int(wrong.sum())
             index = _cell(self.want, start * want.shape[1] + place)
             return None, f"at {index} expected {expected}, got {got:.6g} ({count} such elements)"
-        return (have == 0) & (want == 0), ""
+        keep = (have == 0) & (want == 0)
+        return keep if undecided is None else keep & ~undecided[start : start + keep.shape[0]], ""
 
     def verdict(self) -> Comparison:
         relative, cap = self.relative_error, self.allowed.cap

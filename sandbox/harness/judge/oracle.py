@@ -99,6 +99,8 @@ class OutputAnswer:
     """(R, C) bool, for planted NaN or inf: which elements depend on a planted one."""
     recovered: Tensor | None = None
     """(R, C) float64: the truth where the reference alone is not finite, elsewhere NaN; None if there is no such element."""
+    undecided: Tensor | None = None
+    """(R, C) bool, for planted NaN or inf: where the reference is finite and its float64 run is not; any value passes."""
 
     def recovers(self, values: Tensor, start: int) -> Tensor:
         """(r, C) bool: which float64 ``values`` of the rows from ``start`` on are right where the reference is not finite.
@@ -165,7 +167,8 @@ def expect(
     """
     tensors = tuple(value for value in inputs if isinstance(value, Tensor))
     constant = any(nearly_constant(value) for value in tensors)
-    context = _Context(tolerance, tensors, Reduction(raw.reduction, raw.products, constant))
+    reduction = Reduction(raw.reduction, raw.products, constant)
+    context = _Context(tolerance, tensors, reduction, planted=nonfinite != "match")
     outputs = []
     for index, native in enumerate(raw.native):
         if tuple(raw.truth[index].shape) != tuple(native.shape):
@@ -184,6 +187,7 @@ class _Context:
     tolerance: float | None
     inputs: tuple[Tensor, ...]
     reduction: Reduction
+    planted: bool = False
 
     def tolerance_of(self, dtype: torch.dtype) -> float:
         return default_tolerance(dtype) if self.tolerance is None else self.tolerance
@@ -200,7 +204,14 @@ def _expect_one(raw: RawOutputs, index: int, context: _Context, depends: Tensor 
     kinds, spread, own64 = nonfinite_kinds(own), raw.spread[index], own.double()
     spread = None if spread is None else as_rows(spread.double())
     recovered = None if kinds is None else _recovered(kinds, truth, dtype)
+    undecided = None
     if kinds is not None or not bool(torch.isfinite(truth).all()):
+        # Float64 takes another way through the reference there (a mask that is added, where a fused kernel selects).
+        alone = torch.isfinite(own64) & ~torch.isfinite(truth)
+        if context.planted:
+            undecided = alone
+        else:
+            truth = truth.where(~alone, own64)
         keep = torch.isfinite(own64) & torch.isfinite(truth)
         truth, own64 = truth.where(keep, 0.0), own64.where(keep, 0.0)
         spread = None if spread is None else spread.where(keep, 0.0)
@@ -209,7 +220,7 @@ def _expect_one(raw: RawOutputs, index: int, context: _Context, depends: Tensor 
     allowed = allowed_errors(own64, truth, spread, context.reduction, dtype, storage)
     allowed = replace(allowed, cap=max(tolerance, OWN_ERROR_CAP * allowed.own_error))
     depends = None if depends is None else as_rows(depends)
-    return OutputAnswer(shape, dtype, allowed, truth, kinds, depends=depends, recovered=recovered)
+    return OutputAnswer(shape, dtype, allowed, truth, kinds, depends=depends, recovered=recovered, undecided=undecided)
 
 
 def _recovered(kinds: Tensor, truth: Tensor, dtype: torch.dtype) -> Tensor | None:
