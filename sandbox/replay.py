@@ -12,12 +12,12 @@ from typing import Any
 
 from tilecast.sandbox.base import BaselineTimes, DeviceFacts, Estimate, EvaluationOptions, Preflight, ProgressSink
 from tilecast.sandbox.corpus import BASELINE_NAMES, RecordedProblem, Row, load_corpus
-from tilecast.sandbox.errors import EnvironmentFailure, UsageError
+from tilecast.sandbox.errors import CandidateError, EnvironmentFailure, UsageError
 from tilecast.sandbox.hardware import find_hardware
 from tilecast.sandbox.problem import Problem, ProblemFacts
 from tilecast.sandbox.roofline import speed_of_light
 from tilecast.sandbox.schema import EvaluationStatus, Interval, LatencyPair, Measurement, Verdict, Verification
-from tilecast.sandbox.source import Candidate
+from tilecast.sandbox.source import Candidate, check_parses
 
 CALLS_PER_EVALUATION = 72
 """The corpus timed two rounds of 12 to 60 calls; used only where a row does not say how long it took."""
@@ -93,11 +93,12 @@ class ReplaySandbox:
     def verify(
         self, problem: Problem, candidate: Candidate, options: EvaluationOptions, progress: ProgressSink
     ) -> Verification:
-        """The recorded status."""
+        """The recorded status; COMPILE_ERROR for a text that is no Python, which needs no record."""
         row = self.record_of(problem).find(candidate)
+        status, reason = _verdict(row, candidate, self._folder)
         return Verification(
-            status=_status(row),
-            reason=_reason(row, self._folder),
+            status=status,
+            reason=reason,
             source_sha256=candidate.sha256,
             device=self.device.name,
             sandbox_level="recorded",
@@ -213,14 +214,16 @@ def _ms(row: Row | None) -> float | None:
     return None if row is None else row.ms
 
 
-def _status(row: Row | None) -> EvaluationStatus:
-    return EvaluationStatus.NOT_RECORDED if row is None else EvaluationStatus(row.status)
-
-
-def _reason(row: Row | None, folder: Path) -> str:
-    if row is None:
-        return f"this candidate was never measured for {folder}; --device cpu checks it on this machine's CPU"
-    return row.error or ""
+def _verdict(row: Row | None, candidate: Candidate, folder: Path) -> tuple[EvaluationStatus, str]:
+    """Status and reason: as recorded, else what can be said without a record."""
+    if row is not None:
+        return EvaluationStatus(row.status), row.error or ""
+    try:
+        check_parses(candidate.source, candidate.name, "the candidate")
+    except CandidateError as error:
+        return EvaluationStatus.COMPILE_ERROR, str(error)
+    why = f"this candidate was never measured for {folder}; --device cpu checks it on this machine's CPU"
+    return EvaluationStatus.NOT_RECORDED, why
 
 
 def _seconds(row: Row, timeout_s: float) -> float:

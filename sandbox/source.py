@@ -72,23 +72,28 @@ def parsed(source: str) -> ast.Module:
     once for the interpreter, and a collection of garbage in between may let the other thread run.
 
     Raises:
-        SyntaxError, ValueError: if it is no Python.
+        SyntaxError, ValueError: if it is no Python, or nested more deeply than the parser can follow.
     """
     with _PARSING:
-        return ast.parse(source)
+        try:
+            return ast.parse(source)
+        except (RecursionError, MemoryError) as error:
+            raise ValueError("nested too deeply for Python's parser") from error
 
 
 def check_parses(source: str, path: str | Path, subject: str = "") -> None:
     """See that a user's file is Python before anything is done with it; ``subject`` says what it is.
 
     Raises:
-        CandidateError: naming the line.
+        CandidateError: naming the line, where there is one.
     """
     try:
         parsed(source)
     except (SyntaxError, ValueError) as error:
+        line = error.lineno if isinstance(error, SyntaxError) else None
+        place = f"{path}:{line}" if line else f"{path}"
         what = f"{subject} does not parse".lstrip()
-        raise CandidateError(f"{path}:{getattr(error, 'lineno', 1)}: {what}: {error}") from error
+        raise CandidateError(f"{place}: {what}: {getattr(error, 'msg', error)}") from error
 
 
 def _assignment(source: str, name: str) -> ast.expr | None:
@@ -158,5 +163,9 @@ def canonical_key(source: str) -> str:
         for node in tree.body:
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "CONFIG" for t in node.targets):
                 node.value = ast.Constant(value=None)
-    text = ast.unparse(tree) + "\n#CONFIG " + json.dumps(config, sort_keys=True, default=repr)
+    try:
+        plain = ast.unparse(tree)
+    except RecursionError:
+        return "text:" + source_sha256(source)
+    text = plain + "\n#CONFIG " + json.dumps(config, sort_keys=True, default=repr)
     return "tree:" + source_sha256(text)

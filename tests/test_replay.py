@@ -102,6 +102,22 @@ def test_failed_and_unknown_candidates_carry_no_time(folder: Path) -> None:
     assert (unknown.status, unknown.latency_ms, unknown.seconds) == (EvaluationStatus.NOT_RECORDED, None, 0.0)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("A = 1\ndef f(:\n", ":2: the candidate does not parse: invalid syntax"),
+        ("A = 1\0\n", ": the candidate does not parse: source code string cannot contain null bytes"),
+        ("A = " + "-" * 100_000 + "1\n", ": the candidate does not parse: nested too deeply for Python's parser"),
+    ],
+)
+def test_a_candidate_that_is_no_python_is_told_so_and_not_that_it_is_not_recorded(
+    folder: Path, text: str, told: str
+) -> None:
+    broken = measure(folder, text)
+    assert (broken.status, broken.seconds) == (EvaluationStatus.COMPILE_ERROR, 0.0)  # type: ignore[attr-defined]
+    assert broken.reason.removeprefix("c") == told  # type: ignore[attr-defined]
+
+
 def test_a_record_of_another_reference_is_refused(folder: Path) -> None:
     sandbox = ReplaySandbox(folder, facts)
     (folder / "reference.py").write_text(REFERENCE + "# changed\n")
