@@ -92,6 +92,18 @@ def test_help_names_the_values_of_options_that_have_few() -> None:
         assert set(metavars[name].strip("[]").split("|")) == set(values)
 
 
+@pytest.mark.parametrize("name", ["optimize", "verify", "bench", "tune", "lint", "chat", "mcp"])
+def test_help_names_every_form_of_a_device(name: str) -> None:
+    from typer.main import get_command
+
+    from tilecast.agent.cli.app import app
+    from tilecast.agent.devices import FORMS
+
+    command = get_command(app).get_command(None, name)  # type: ignore[attr-defined,arg-type]
+    told = next(option.help for option in command.params if option.name == "device")
+    assert [form for form in FORMS.split(", ") if form not in told] == []
+
+
 @pytest.fixture
 def unrecorded(tmp_path: Path) -> Path:
     """The small problem with a Triton kernel and no measurements, as on a laptop."""

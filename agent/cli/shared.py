@@ -18,7 +18,8 @@ DeviceOption = Annotated[
     str | None,
     typer.Option(
         "--device",
-        help="auto, cuda[:N], cpu, replay:DIR (recorded), or bundle:DIR (work for a host elsewhere).",
+        help="auto, cuda[:N], cpu, replay:DIR (recorded), ray[:ADDRESS] (a Ray cluster), or bundle:DIR (work for a host "
+        "elsewhere).",
         metavar="DEVICE",
     ),
 ]
