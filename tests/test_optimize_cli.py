@@ -216,6 +216,17 @@ def test_show_runs_and_report_tell_the_whole_story(cli: Cli, tmp_path: Path) -> 
     assert cli("report", run, "--json").document["counts"]["rejected"] == 6
 
 
+def test_a_difference_says_between_which_candidates_it_is(cli: Cli) -> None:
+    run = cli(*PLAIN, "--max-evals", "3", "--json").document["run"]
+    shown = cli("show", run, "1").out
+    assert "difference from candidate 0 (start), which it was built on:" in shown
+    assert "--- candidate 0 (start)\n+++ candidate 1\n" in shown
+    assert cli("show", run, "1", "--json").document["diff_against"] == "candidate 0 (start)"
+    first = cli("show", run, "0", "--json").document
+    assert (first["diff"], first["diff_against"]) == ("", "nothing: a fresh start")
+    assert "difference from" not in cli("show", run, "0").out
+
+
 def test_a_run_with_more_budget_goes_on_where_it_stopped(cli: Cli) -> None:
     first = cli(*PLAIN, "--max-evals", "5", "--json").document
     second = cli("optimize", "--resume", first["run"], "--max-evals", "9", "--json")

@@ -74,6 +74,6 @@ def _show_candidate(log: RunLog, wanted: str, source: bool, prompt: bool, json_o
         return
     lines = detail_lines(found)
     if found.diff:
-        lines += ["", f"difference from {found.diff_against}:", found.diff]
+        lines += ["", f"difference from {found.diff_against}, which it was built on:", found.diff]
     for line in [*lines, *(prompt_lines(found) if prompt else [])]:
         typer.echo(line)

@@ -55,17 +55,24 @@ def detail(log: RunLog, candidate: CandidateState) -> CandidateDetail:
     source = text_of(log, candidate.sha256)
     proposed = candidate.proposed
     parent = text_of(log, proposed.parent_sha256)
+    against, own = _parent_name(log, report.parent), f"candidate {report.index}"
     return CandidateDetail(
         run=log.run_id,
         candidate=report,
         prompt=text_of(log, proposed.prompt),
         reply=text_of(log, proposed.reply),
         source=source,
-        diff=diff_between(parent, source, f"candidate {report.parent}" if report.parent is not None else "parent"),
-        diff_against="its parent" if parent is not None else "nothing: a fresh start",
+        diff=diff_between(parent, source, against, own),
+        diff_against=against if parent is not None else "nothing: a fresh start",
         tokens=proposed.cost.tokens,
         usd=proposed.cost.usd,
     )
+
+
+def _parent_name(log: RunLog, index: int | None) -> str:
+    """The text that a candidate was built on, so that a reader can look it up."""
+    proposed = None if index is None else log.state.candidates[index].proposed
+    return "a text that is no candidate of this run" if proposed is None else f"candidate {index} ({proposed.name})"
 
 
 def detail_lines(found: CandidateDetail) -> list[str]:
@@ -136,9 +143,9 @@ def text_of(log: RunLog, sha256: str | None) -> str | None:
         return None
 
 
-def diff_between(before: str | None, after: str | None, name: str) -> str:
-    """The unified difference, empty if there are not two texts."""
+def diff_between(before: str | None, after: str | None, name: str, own: str = "this candidate") -> str:
+    """The unified difference from ``name`` to ``own``, empty if there are not two texts."""
     if before is None or after is None:
         return ""
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, "this candidate", lineterm="")
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, own, lineterm="")
     return "\n".join(lines)
