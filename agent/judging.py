@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tilecast.agent.config import Settings
 from tilecast.agent.devices import make_sandbox
+from tilecast.agent.report import wording
 from tilecast.sandbox.base import EvaluationOptions, ProgressSink, Sandbox
 from tilecast.sandbox.errors import InvalidReference, ProblemError
 from tilecast.sandbox.problem import Problem, load_problem
@@ -90,7 +91,7 @@ def benchmark_all(
             times = sandbox.baselines(inputs.problem, options, say)
             options = options.model_copy(update={"baseline": times.fastest})
             told = ", ".join(f"{name} {ms:.4g} ms" for name, ms in times.times_ms.items())
-            say(f"baselines: {told}{' (recorded)' if times.recorded else ''}; comparing with {times.fastest}")
+            say(f"baselines: {told}{wording.baselines_mark(times)}; comparing with {times.fastest}")
         for candidate in inputs.candidates:
             say(f"measuring {candidate.name}")
             yield _named(sandbox.benchmark(inputs.problem, candidate, options, say), candidate)

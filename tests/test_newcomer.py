@@ -14,11 +14,13 @@ from test_cli import tilecast
 from tilecast.agent.ci.expecting import Expectation
 from tilecast.agent.ci.run import _expected
 from tilecast.agent.ci.schema import ForecastNote
-from tilecast.agent.cli.view import LiveView, PlainView, decision_line
+from tilecast.agent.cli.view import LiveView, PlainView, baseline_line, decision_line
 from tilecast.agent.config import resolve
 from tilecast.agent.engine import Engine, open_record
 from tilecast.agent.progress import Finished
 from tilecast.agent.request import STRATEGIES
+from tilecast.sandbox.base import KEPT_NOTE, BaselineTimes
+from tilecast.sandbox.cluster.sandbox import merged
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.languages import LANGUAGES
 from tilecast.tools.forecast.factory import NAMES
@@ -102,6 +104,17 @@ def test_help_names_every_form_of_a_device(name: str) -> None:
     command = get_command(app).get_command(None, name)  # type: ignore[attr-defined,arg-type]
     told = next(option.help for option in command.params if option.name == "device")
     assert [form for form in FORMS.split(", ") if form not in told] == []
+
+
+def test_baselines_that_an_earlier_run_timed_are_not_shown_as_timed_now() -> None:
+    now = BaselineTimes(times_ms={"eager": 2.0, "compile": 1.0}, fastest="compile", seconds=3.0)
+    kept = now.model_copy(update={"seconds": 0.0, "notes": [KEPT_NOTE]})
+    told = "baseline compile: compile 1 ms, eager 2 ms"
+    assert baseline_line(now) == told
+    assert baseline_line(kept) == f"{told} (kept from an earlier run; each candidate is timed against compile anew)"
+    # Of several evaluators one had them kept: the medians hold new times, too.
+    assert baseline_line(merged([("a", now), ("b", kept)])) == told
+    assert "kept from an earlier run" in baseline_line(merged([("a", kept), ("b", kept)]))
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def baseline_line(found: BaselineTimes) -> str:
     times = ", ".join(
         f"{name} {wording.milliseconds(ms)}" for name, ms in sorted(found.times_ms.items(), key=lambda t: t[1])
     )
-    return f"baseline {found.fastest}: {times}{wording.mark(found.recorded)}"
+    return f"baseline {found.fastest}: {times}{wording.baselines_mark(found)}"
 
 
 def decision_line(candidate: CandidateState) -> str:

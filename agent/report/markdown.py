@@ -68,7 +68,7 @@ def _about(report: RunReport) -> str:
     ]
     if report.baselines is not None:
         times = ", ".join(f"{n} {wording.milliseconds(ms)}" for n, ms in report.baselines.times_ms.items())
-        rows.append(("baselines", times + wording.mark(report.baselines.recorded)))
+        rows.append(("baselines", times + wording.baselines_mark(report.baselines)))
     return "| | |\n|---|---|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)
 
 

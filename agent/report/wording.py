@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilecast.agent.record.fold import CandidateState
+from tilecast.sandbox.base import BaselineTimes
 from tilecast.sandbox.schema import Forecast, Interval, LedgerDocument, Measurement, Meter
 
 METER_NAMES = {"evals": "evals", "gpu_seconds": "device s", "tokens": "tokens", "usd": "USD", "minutes": "minutes"}
@@ -27,6 +28,12 @@ def interval(found: Interval) -> str:
 def mark(recorded: bool) -> str:
     """The word that a recorded figure carries."""
     return " (recorded)" if recorded else ""
+
+
+def baselines_mark(found: BaselineTimes) -> str:
+    """What times of baselines carry that were not taken for this run. When they were taken, the judge does not tell."""
+    kept = f" (kept from an earlier run; each candidate is timed against {found.fastest} anew)"
+    return kept if found.kept else mark(found.recorded)
 
 
 def measured(result: Measurement) -> str:
