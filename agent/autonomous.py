@@ -267,6 +267,7 @@ def _forecast(turn: Turn, source: str) -> str:
             problem=context.problem,
             facts=context.facts,
             hardware=find_hardware(turn.target or device.name),
+            on_cpu=device.kind == "cpu",
             baseline_name=context.baseline_name,
             baseline_ms=context.baseline_ms,
             incumbent_ms=min(times, default=None),

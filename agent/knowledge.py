@@ -51,7 +51,9 @@ class Knowledge:
     def settle_device(self, device: DeviceFacts) -> None:
         """The device that measures, which may be known only once it has answered."""
         self._device, target = device, self._told.target
-        self.hardware = find_hardware(device.name) if target is None else require_hardware(target)
+        named = find_hardware(device.name) if target is None else require_hardware(target)
+        # A GPU that is named says nothing of times that are taken on a CPU.
+        self.hardware = None if device.kind == "cpu" else named
 
     def candidate(self, state: CandidateState) -> Candidate | None:
         """The text of a proposal."""
@@ -133,6 +135,7 @@ class Knowledge:
             problem=self._problem,
             facts=self.facts,
             hardware=self.hardware,
+            on_cpu=self._device.kind == "cpu",
             baseline_name=name,
             baseline_ms=ms,
             incumbent_ms=self.incumbent_ms,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tilecast.sandbox.hardware import Hardware
     from tilecast.sandbox.problem import Problem
     from tilecast.sandbox.schema import Forecast
+    from tilecast.sandbox.source import Candidate
     from tilecast.tools.forecast.base import EvidenceProvider, ForecastContext, Forecaster
 
 
@@ -48,29 +49,30 @@ def forecast(
     given = [load_candidate(path) for path in candidates]
     for path, candidate in zip(candidates, given, strict=True):
         check_parses(candidate.source, path)
-    hardware = _hardware(settings, read)
+    hardware = _hardware(settings, read, given)
     chosen = _forecaster(settings, weights)
     with _evidence(read, hardware, evidence) as provider:
         context = _context(read, hardware, provider, baseline_ms, weights)
         found = chosen.forecast(given, context)
+    target = "" if hardware is None else hardware.key.upper()
     if as_json:
-        documents = [_document(item, provider, source) for item, source in zip(found, given, strict=True)]
+        documents = [_document(item, provider, source, target) for item, source in zip(found, given, strict=True)]
         print_json(documents if len(documents) > 1 else documents[0])
         return
     for item in found:
-        _show(item)
+        _show(item, target)
 
 
-def _document(item: Forecast, provider: EvidenceProvider | None, candidate: Any) -> dict[str, Any]:
-    """The contract's document; with evidence collected, the compiler's own words under ``evidence.compiled``."""
-    document = item.model_dump(mode="json", by_alias=True)
+def _document(item: Forecast, provider: EvidenceProvider | None, candidate: Any, target: str) -> dict[str, Any]:
+    """The contract's document and the GPU it is for; with evidence collected, the compiler's words under ``evidence.compiled``."""
+    document = {**item.model_dump(mode="json", by_alias=True), "target": target or None}
     if provider is not None:
         document["evidence"]["compiled"] = provider(candidate)
     return document
 
 
-def _hardware(settings: Settings, problem: Problem) -> Hardware:
-    """The GPU to forecast for: named, else recorded beside the problem, else this machine's.
+def _hardware(settings: Settings, problem: Problem, candidates: list[Candidate]) -> Hardware | None:
+    """The GPU to forecast for: named, else recorded beside the problem, else this machine's; None where no candidate uses one.
 
     Raises:
         UsageError: if none is named and there is none, or the one named is unknown.
@@ -81,9 +83,13 @@ def _hardware(settings: Settings, problem: Problem) -> Hardware:
     from tilecast.sandbox.corpus import read_info
     from tilecast.sandbox.errors import UsageError
     from tilecast.sandbox.hardware import catalogue, require_hardware
+    from tilecast.tools.forecast.gpu_only import runs_on_cpu
 
-    if settings.target is not None:
-        return require_hardware(settings.target)
+    named = None if settings.target is None else require_hardware(settings.target)
+    if all(map(runs_on_cpu, candidates)):
+        return None
+    if named is not None:
+        return named
     if problem.recorded is not None:
         return require_hardware(read_info(Path(problem.recorded)).gpu)
     here = gpus()
@@ -109,9 +115,9 @@ def _forecaster(settings: Settings, weights: str | None) -> Forecaster:
 
 
 @contextmanager
-def _evidence(problem: Problem, hardware: Hardware, wanted: bool) -> Iterator[EvidenceProvider | None]:
+def _evidence(problem: Problem, hardware: Hardware | None, wanted: bool) -> Iterator[EvidenceProvider | None]:
     """A provider of evidence for the target, or None where it was not asked for."""
-    if not wanted:
+    if not wanted or hardware is None:
         yield None
         return
     from tilecast.agent.config import home
@@ -132,17 +138,17 @@ def _evidence(problem: Problem, hardware: Hardware, wanted: bool) -> Iterator[Ev
 
 def _context(
     problem: Problem,
-    hardware: Hardware,
+    hardware: Hardware | None,
     provider: EvidenceProvider | None,
     baseline_ms: float | None,
     weights: str | None,
 ) -> ForecastContext:
     """What forecasters are told; a baseline that nobody measured is forecast, and named so."""
     from tilecast.tools.forecast.base import ForecastContext
-    from tilecast.tools.forecast.facts import facts_from_text, reference_as_candidate
+    from tilecast.tools.forecast.facts import facts_from_text, recorded_eager_ms, reference_as_candidate
     from tilecast.tools.forecast.learned import LearnedForecaster
 
-    name, known = "eager", baseline_ms if baseline_ms is not None else _recorded_ms(problem, hardware)
+    name, known = "eager", baseline_ms if baseline_ms is not None else recorded_eager_ms(problem, hardware)
     blank = ForecastContext(
         problem=problem,
         facts=facts_from_text(problem),
@@ -152,7 +158,7 @@ def _context(
         incumbent_ms=None,
         evidence=provider,
     )
-    if known is not None:
+    if known is not None or hardware is None:
         return blank
     guess = LearnedForecaster.load(weights).forecast(
         [reference_as_candidate(problem)], blank.model_copy(update={"evidence": None})
@@ -163,30 +169,14 @@ def _context(
     return blank.model_copy(update={"baseline_name": "eager (forecast)", "baseline_ms": guess.latency_ms.median})
 
 
-def _recorded_ms(problem: Problem, hardware: Hardware) -> float | None:
-    """Eager's recorded time, if it was recorded on the GPU that is forecast for."""
-    from pathlib import Path
-
-    from tilecast.sandbox.corpus import EAGER, load_recorded, read_info
-    from tilecast.sandbox.hardware import find_hardware
-
-    if problem.recorded is None:
-        return None
-    measured_on = find_hardware(read_info(Path(problem.recorded)).gpu)
-    if measured_on is None or measured_on.key != hardware.key:
-        return None
-    row = load_recorded(problem.recorded).baselines.get(EAGER)
-    return row.ms if row is not None else None
-
-
-def _show(item: Forecast) -> None:
+def _show(item: Forecast, target: str) -> None:
     if item.latency_ms is None or item.speedup is None:
         print(f"{item.candidate}: no forecast: {item.why}")
         return
     latency, speedup = item.latency_ms, item.speedup
     silent = "  (abstains: measure it)" if item.abstain else ""
     print(
-        f"{item.candidate}: {latency.median:.4g} ms ({latency.low:.4g} to {latency.high:.4g}), "
+        f"{item.candidate}: {latency.median:.4g} ms on {target} ({latency.low:.4g} to {latency.high:.4g}), "
         f"{speedup.median:.2f}x {item.baseline} ({speedup.low:.2f} to {speedup.high:.2f}), "
         f"faster with {item.p_faster:.0%}, valid with {item.p_valid:.0%}{silent}"
     )

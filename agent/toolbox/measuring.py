@@ -9,14 +9,14 @@ from tilecast.agent.report import wording
 from tilecast.agent.toolbox import arguments as args
 from tilecast.agent.toolbox.base import Fact, Refusal, ToolResult
 from tilecast.agent.toolbox.workbench import Workbench
-from tilecast.sandbox.corpus import EAGER, load_recorded, read_info
+from tilecast.sandbox.corpus import read_info
 from tilecast.sandbox.hardware import Hardware, find_hardware, require_hardware
 from tilecast.sandbox.schema import EvaluationStatus, Measurement, Verification
 from tilecast.sandbox.schema import Forecast as ForecastDocument
 from tilecast.sandbox.source import Candidate
 from tilecast.tools.forecast.base import ForecastContext
 from tilecast.tools.forecast.factory import make_forecaster
-from tilecast.tools.forecast.facts import facts_from_text, reference_as_candidate
+from tilecast.tools.forecast.facts import facts_from_text, recorded_eager_ms, reference_as_candidate
 
 REASON_CHARACTERS = 1500
 
@@ -106,10 +106,11 @@ def forecast(work: Workbench, asked: args.Forecast) -> ToolResult:
         raise Refusal(
             "a forecaster that asks a language model is used by `tilecast forecast`; set forecaster = learned"
         )
-    chosen = make_forecaster(work.settings.forecaster)
-    found = chosen.forecast([candidate], _context(work))[0]
+    chosen, context = make_forecaster(work.settings.forecaster), _context(work)
+    found = chosen.forecast([candidate], context)[0]
+    target = "" if context.hardware is None else f" for {context.hardware.key.upper()}"
     summary = f"forecast {_label(candidate, asked.config)}: {wording.forecast_text(found)}"
-    lines = [summary, f"why: {found.why}", "This is a forecast, not a measurement."]
+    lines = [summary, f"why: {found.why}", f"This is a forecast{target}, not a measurement."]
     if found.latency_ms is not None:
         lines.insert(
             1, f"time: {_range(found)} on {found.baseline}'s workload, chance of being valid {found.p_valid:.0%}"
@@ -193,18 +194,19 @@ def _forecast_fact(found: ForecastDocument, candidate: Candidate, asked: args.Fo
 
 
 def _context(work: Workbench) -> ForecastContext:
-    """What the forecaster may know: the measured baseline, else the recorded one, else one that is itself forecast."""
-    problem = work.problem
-    name, known = "eager", None
-    if work.baselines is not None:
+    """What the forecaster may know: the measured baseline, else the recorded one, else one that is itself forecast.
+
+    A time counts only on the GPU that is forecast for.
+    """
+    problem, hardware = work.problem, _hardware(work)
+    name, known = "eager", recorded_eager_ms(problem, hardware)
+    if work.baselines is not None and hardware is not None and find_hardware(work.sandbox.device.name) == hardware:
         name, known = work.baselines.fastest, work.baselines.times_ms[work.baselines.fastest]
-    elif problem.recorded is not None:
-        row = load_recorded(problem.recorded).baselines.get(EAGER)
-        known = row.ms if row is not None else None
     context = ForecastContext(
         problem=problem,
         facts=facts_from_text(problem),
-        hardware=_hardware(work),
+        hardware=hardware,
+        on_cpu=hardware is None and work.sandbox.device.kind == "cpu",
         baseline_name=name,
         baseline_ms=known,
         incumbent_ms=None,

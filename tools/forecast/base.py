@@ -25,6 +25,8 @@ class ForecastContext(Document):
     facts: ProblemFacts
     hardware: Hardware | None
     """None for a GPU that is not in the catalogue: forecasters abstain."""
+    on_cpu: bool = False
+    """True where times are taken on a CPU: there is nothing to forecast, whatever GPU is named."""
     baseline_name: str
     baseline_ms: float | None
     incumbent_ms: float | None

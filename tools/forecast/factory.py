@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tilecast.sandbox.errors import UsageError
 from tilecast.tools.forecast.base import Forecaster
+from tilecast.tools.forecast.gpu_only import GpuOnly
 from tilecast.tools.model.base import CallJournal, ChatModel
 
 NAMES = ("auto", "learned", "llm", "ensemble", "roofline", "none")
@@ -18,7 +19,7 @@ def make_forecaster(
     journal: CallJournal | None = None,
     weights: str | Path | None = None,
 ) -> Forecaster:
-    """The forecaster called ``name``; ``auto`` is ``learned``.
+    """The forecaster called ``name``; ``auto`` is ``learned``. It is silent about what does not run on a GPU.
 
     ``weights`` names a file written by ``tilecast forecaster fit``; without it the shipped weights serve.
 
@@ -29,6 +30,10 @@ def make_forecaster(
         from tilecast.tools.forecast.nothing import NoForecaster
 
         return NoForecaster()
+    return GpuOnly(_made(name, model, journal, weights))
+
+
+def _made(name: str, model: ChatModel | None, journal: CallJournal | None, weights: str | Path | None) -> Forecaster:
     if name == "roofline":
         from tilecast.tools.forecast.roofline import RooflineForecaster
 

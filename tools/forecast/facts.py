@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 
+from tilecast.sandbox.corpus import EAGER, load_recorded, read_info
+from tilecast.sandbox.hardware import Hardware, find_hardware
 from tilecast.sandbox.problem import Problem, ProblemFacts, TensorFacts, WorkloadFacts
 from tilecast.sandbox.source import Candidate
 from tilecast.tools.forecast.trace import trace_problem
@@ -28,6 +31,17 @@ def facts_from_text(problem: Problem, workload: str = "full") -> ProblemFacts:
     return ProblemFacts(
         workloads=[made], tolerance=None, domain="open", parameters=_facts(traced.parameters, "parameter")
     )
+
+
+def recorded_eager_ms(problem: Problem, hardware: Hardware | None) -> float | None:
+    """Eager's time recorded beside the problem, in milliseconds, if it was recorded on the GPU that is forecast for."""
+    if problem.recorded is None or hardware is None:
+        return None
+    measured_on = find_hardware(read_info(Path(problem.recorded)).gpu)
+    if measured_on is None or measured_on.key != hardware.key:
+        return None
+    row = load_recorded(problem.recorded).baselines.get(EAGER)
+    return row.ms if row is not None else None
 
 
 def _facts(tensors: list[Tensor], kind: str) -> list[TensorFacts]:
