@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
@@ -31,6 +32,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("tilecast.agent.cli.doctor", "doctor"),
 }
 """Command -> module and the function (or sub-application) in it. A module at its top imports typer and the standard library."""
+
+
+PLAIN_BELOW = 96
+"""Columns that the boxes of ``--help`` need; in a narrower terminal they would cut names of options off, and plain lines do not."""
 
 
 class LazyGroup(TyperGroup):
@@ -61,10 +66,18 @@ class LazyGroup(TyperGroup):
         if isinstance(target, typer.Typer):
             command = typer.main.get_command(target)
             command.name = cmd_name
-            return command
+            return _fitting(command)
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         single.command(cmd_name)(target)
-        return typer.main.get_command(single)
+        return _fitting(typer.main.get_command(single))
+
+
+def _fitting(command: Any) -> Any:
+    """The command (or those of a group) with its help in plain lines where the terminal is too narrow for boxes."""
+    if shutil.get_terminal_size().columns < PLAIN_BELOW:
+        for one in getattr(command, "commands", {"": command}).values():
+            one.rich_markup_mode = None
+    return command
 
 
 app = typer.Typer(

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from tilecast.tools.forecast.dataset import ProblemExamples
 
 app = typer.Typer(
-    name="forecaster", no_args_is_help=True, help="The learned forecaster: retrain it, and see how good it is."
+    name="forecaster",
+    no_args_is_help=True,
+    add_completion=False,
+    help="The learned forecaster: retrain it, and see how good it is.",
 )
 CorpusArgument = Annotated[
     list[Path] | None, typer.Argument(help="Folders of recorded problems (default: this machine's own runs).")

@@ -11,9 +11,9 @@ from tilecast.agent.cli.shared import JsonOption, opened_record, print_json
 if TYPE_CHECKING:
     from tilecast.agent.record.summary import RunSummary
 
-HEADS = ("run", "problem", "device", "status", "evals", "best")
-LAID_OUT = 100
-"""Most rows that are fitted to the width of the terminal; longer lists are plain columns, for which nobody waits."""
+
+FITTED = 100
+"""Most rows that are fitted to the width of the terminal; longer lists are for programs, a line a run."""
 
 
 def runs(
@@ -34,7 +34,8 @@ def runs(
     if not found:
         typer.echo("no runs yet; begin one with: tilecast optimize PROBLEM")
         return
-    _table(found)
+    for line in _table(found):
+        typer.echo(line)
 
 
 def status(run: RunSummary) -> str:
@@ -46,33 +47,31 @@ def status(run: RunSummary) -> str:
     return "cut off" if run.status == "running" and not is_worked_on(Path(run.run_dir)) else run.status
 
 
-def _table(found: list[RunSummary]) -> None:
-    rows = [_row(run) for run in found]
-    if len(rows) > LAID_OUT:
-        widths = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
-        for row in (HEADS, *rows):
-            cells = (c.rjust(w) if h == "evals" else c.ljust(w) for c, w, h in zip(row, widths, HEADS, strict=True))
-            typer.echo("  ".join(cells).rstrip())
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def _table(found: list[RunSummary]) -> list[str]:
+    from tilecast.agent.cli.table import Column, lay_out, terminal_width
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in HEADS:
-        table.add_column(name, justify="right" if name == "evals" else "left", no_wrap=name == "run")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+    columns = [
+        Column("run", whole=True),
+        Column("problem", breaks=True),
+        Column("device", dropped=1),
+        Column("status", dropped=3),
+        Column("evals", right=True, dropped=2),
+        Column("best"),
+    ]
+    width = terminal_width() if len(found) <= FITTED else None
+    return lay_out(columns, [_row(run) for run in found], width)
 
 
 def _row(run: RunSummary) -> tuple[str, ...]:
+    from tilecast.agent.cli.table import TIE
     from tilecast.agent.report import wording
 
     best = (
         ""
         if run.best_speedup is None or run.best_ms is None
-        else (f"{wording.ratio(run.best_speedup)} {wording.milliseconds(run.best_ms)}{wording.mark(run.recorded)}")
+        else (
+            f"{wording.ratio(run.best_speedup)} {wording.milliseconds(run.best_ms).replace(' ', TIE)}{wording.mark(run.recorded)}"
+        )
     )
     device = f"{run.device}{wording.mark(run.recorded)}"
     return (run.run, run.problem, device, status(run), str(run.evals), best)

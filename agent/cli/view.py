@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 LAST_DECISIONS = 8
 BAR_WIDTH = 24
 SHOWN_WORKERS = 8
+NARROW = 100
+"""Columns below which the picture has half as many lines, since these fold, and names without what was changed."""
 WAITING = "waiting for"
 
 
@@ -159,10 +161,15 @@ class LiveView:
         parts = [self._best_text(), self._meters(), self._decisions(), self._text(f"now  {running}{flying}")]
         if self._fleet is not None:
             parts.append(self._text(fleet_line(self._fleet)))
-            parts += [self._text(f"  {worker_line(w)}", "dim") for w in self._fleet.workers[:SHOWN_WORKERS]]
-            left = len(self._fleet.workers) - SHOWN_WORKERS
+            shown = SHOWN_WORKERS // 2 if self._narrow else SHOWN_WORKERS
+            parts += [self._text(f"  {worker_line(w)}", "dim") for w in self._fleet.workers[:shown]]
+            left = len(self._fleet.workers) - shown
             parts += [self._text(f"  and {left} more", "dim")] if left > 0 else []
         return Panel(Group(*parts), title="tilecast", title_align="left", border_style="dim")
+
+    @property
+    def _narrow(self) -> bool:
+        return self._console.width < NARROW
 
     def _best_text(self) -> RenderableType:
         best = self._best
@@ -195,9 +202,9 @@ class LiveView:
 
         table = Table.grid(padding=(0, 1), expand=True)
         table.add_column(width=4)
-        table.add_column(ratio=2, no_wrap=True, overflow="ellipsis")
-        table.add_column(ratio=3, no_wrap=True, overflow="ellipsis")
-        for candidate in self._last:
+        table.add_column(ratio=2)
+        table.add_column(ratio=3)
+        for candidate in list(self._last)[-LAST_DECISIONS // 2 if self._narrow else 0 :]:
             judged = candidate.judged
             faster = wording.lead(candidate.result) == "best"
             flag, style = (
@@ -207,19 +214,21 @@ class LiveView:
                 if judged and judged.keep
                 else ("drop", "dim")
             )
-            reason = wording.outcome(candidate)
+            reason, measured = wording.outcome(candidate), True
             if candidate.result is None or candidate.result.speedup is None:
-                reason = judged.why.splitlines()[0] if judged else reason
+                reason, measured = judged.why.splitlines()[0] if judged else reason, False
+            title = wording.title(candidate, with_note=not self._narrow)
             table.add_row(
-                self._text(flag, style), self._text(wording.title(candidate), style), self._text(reason, style)
+                self._text(flag, style), self._text(title, style), self._text(reason, style, cut=not measured)
             )
         return table
 
     @staticmethod
-    def _text(text: str, style: str = "") -> RenderableType:
+    def _text(text: str, style: str = "", cut: bool = False) -> RenderableType:
+        """Folded where it is too long, so that no figure and no name is cut; ``cut`` is for prose that may be of any length."""
         from rich.text import Text
 
-        return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+        return Text(text, style=style, no_wrap=cut, overflow="ellipsis" if cut else "fold")
 
 
 def make_view(json_wanted: bool) -> PlainView | LiveView:

@@ -65,13 +65,13 @@ def outcome(candidate: CandidateState) -> str:
     return {"skip": "skipped", "drop": "dropped"}.get(action or "", "pending")
 
 
-def title(candidate: CandidateState) -> str:
-    """Number, name and what was changed."""
+def title(candidate: CandidateState, with_note: bool = True) -> str:
+    """Number, name and what was changed (``with_note``)."""
     proposed = candidate.proposed
     if proposed is None:
         return f"{candidate.index}"
     name = proposed.name or "(none)"
-    return f"{candidate.index} {name}" + (f": {proposed.note}" if proposed.note else "")
+    return f"{candidate.index} {name}" + (f": {proposed.note}" if proposed.note and with_note else "")
 
 
 def forecast_text(found: Forecast) -> str:
@@ -87,7 +87,7 @@ def meter(name: str, value: Meter) -> str:
     """Spent of limit, for instance ``evals 12 of 40``."""
     digits = _DECIMALS[name]
     spent = "unknown" if value.spent is None else f"{value.spent:.{digits}f}"
-    limit = "" if value.limit is None else f" of {value.limit:g}"
+    limit = "" if value.limit is None else f" of {value.limit:.10g}"
     return f"{METER_NAMES[name]} {spent}{limit}"
 
 
