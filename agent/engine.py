@@ -257,6 +257,7 @@ class Engine:
     def _wind_up(self, services: Services) -> None:
         """Cancel what is in flight; what was reserved and never settled is charged as lost."""
         if services.pool.in_flight:
+            self._say_step("waiting for cancelled requests, to know what they cost")
             if services.interrupt_model is not None:
                 services.interrupt_model()
             services.pool.settle(ANSWERS_AFTER_STOP_S)

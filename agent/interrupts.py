@@ -16,11 +16,14 @@ EXIT_INTERRUPTED = 130
 
 
 @contextmanager
-def two_step(first: Callable[[], None], close: Callable[[], None], say: Callable[[str], None]) -> Iterator[None]:
+def two_step(
+    first: Callable[[], None], told: Callable[[], None], close: Callable[[], None], say: Callable[[str], None]
+) -> Iterator[None]:
     """Handle SIGINT and SIGTERM inside: the first calls ``first``, the second kills and leaves the process.
 
     Args:
         first: must only set flags, for it runs between any two instructions.
+        told: tells the user that a step is finished first.
         close: closes the sandbox; given a second, then its processes are killed.
         say: shows one line.
     """
@@ -31,9 +34,9 @@ def two_step(first: Callable[[], None], close: Callable[[], None], say: Callable
         seen += 1
         if seen == 1:
             first()
-            _say(say, "finishing the current step; once more kills it")
+            _told(told)
             return
-        _say(say, "killed; what was recorded stays, and the run can be taken up with --resume")
+        _told(lambda: say("killed; what was recorded stays, and the run can be taken up with --resume"))
         work = threading.Thread(target=close, daemon=True)
         work.start()
         work.join(CLOSE_S)
@@ -48,9 +51,9 @@ def two_step(first: Callable[[], None], close: Callable[[], None], say: Callable
             signal.signal(number, handler)
 
 
-def _say(say: Callable[[str], None], text: str) -> None:
+def _told(tell: Callable[[], None]) -> None:
     try:
-        say(text)
+        tell()
     except RuntimeError:
         # The signal came in the middle of another line on the same stream; the line is not worth more.
         return

@@ -70,6 +70,11 @@ class Fleet:
 
 
 @dataclass(frozen=True)
+class StopAsked:
+    """The user asked for the end: the step under way is finished first. Told between any two instructions."""
+
+
+@dataclass(frozen=True)
 class Ended:
     """The run stopped."""
 
@@ -77,5 +82,5 @@ class Ended:
     why: str
 
 
-Progress = Said | Began | BaselineKnown | Step | Finished | Spent | Fleet | Ended
+Progress = Said | Began | BaselineKnown | Step | Finished | Spent | Fleet | StopAsked | Ended
 Listener = Callable[[Progress], None]

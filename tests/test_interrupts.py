@@ -1,20 +1,30 @@
-"""Ctrl-C twice takes every process of the run with it, also those that made a session of their own."""
+"""Ctrl-C: once says what is still finished, twice takes every process along, also those that made a session of their own."""
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tilecast.agent.cli.stopping import Stopping
+from tilecast.agent.cli.view import LiveView, PlainView
+from tilecast.agent.progress import Ended, Step, StopAsked
 
 PROGRAM = """
 import subprocess, sys, time
 from tilecast.agent.interrupts import two_step
 
 said = []
-with two_step(lambda: print("first", flush=True), lambda: time.sleep({close_s}), lambda text: print(text, flush=True)):
+say = lambda text: print(text, flush=True)
+with two_step(lambda: None, lambda: say("first"), lambda: time.sleep({close_s}), say):
     subprocess.Popen(["sleep", "300"])
     subprocess.Popen(["sh", "-c", "sleep 300 & wait"], start_new_session=True)
     print("ready", flush=True)
@@ -65,3 +75,38 @@ def test_a_name_with_brackets_does_not_confuse_the_list_of_processes(tmp_path: P
     finally:
         process.kill()
         process.wait()
+
+
+def test_lines_follow_the_step_until_the_run_has_ended() -> None:
+    stream = io.StringIO()
+    view = PlainView(stream, remind_s=0.05)
+    view(Step("checking the reference"))
+    view(StopAsked())
+    until(lambda: "stopping after checking the reference (0 s)" in stream.getvalue())
+    view(Step("timing on full", 3))
+    until(lambda: "stopping after candidate 3: timing on full (0 s)" in stream.getvalue())
+    view(Ended("interrupted", "by the user"))
+    time.sleep(0.1)
+    ended = stream.getvalue()
+    time.sleep(0.2)
+    assert stream.getvalue() == ended and "finishing the current step (checking the reference)" in ended
+
+
+def test_the_live_picture_counts_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(width=100, record=True, force_terminal=True, file=io.StringIO())
+    view = LiveView(console)
+    view(Step("timing on full", 3))
+    view(StopAsked())
+    monkeypatch.setattr(Stopping, "seconds", 12.4)
+    view.close()
+    console.print(view._picture())
+    shown = console.export_text()
+    assert "warning: finishing the current step (candidate 3: timing on full); once more kills it" in shown
+    assert "stopping after  candidate 3: timing on full (12 s; Ctrl-C once more kills it)" in shown
+
+
+def until(condition: Callable[[], bool], limit_s: float = 5.0) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)

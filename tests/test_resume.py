@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -304,7 +305,22 @@ def test_ctrl_c_once_prints_the_result_so_far(problem_home: Path) -> None:
     assert process.returncode == 130, err
     result = json.loads(out)
     assert result["stopped_by"] == "interrupted" and result["best"]["status"] == "PASSED"
-    assert "finishing the current step" in err
+    assert "finishing the current step (" in err
+
+
+def test_ctrl_c_says_what_it_waits_for_until_that_is_done(problem_home: Path) -> None:
+    with FakeOpenAI(SameAnswers()) as server:
+        job = Run(server.url, problem_home, evals=12, LOOP_HOLD_S="8")
+        process = job.start()
+        wait_for(lambda: (log := job.log()) is not None and evaluating(log))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert re.search(
+        r"warning: finishing the current step \(candidate 0: verifying \S+\); once more kills it\n", err
+    ), err
+    assert re.search(r"\nstopping after candidate 0: verifying \S+ \(5 s\)\n", err), err
+    assert "stopping after" not in err.partition("stopped by interrupted")[2]
 
 
 def test_ctrl_c_while_an_answer_is_awaited_does_not_wait_for_it(problem_home: Path) -> None:

@@ -166,11 +166,13 @@ def drive(engine: Engine, view: Any) -> OptimizeResult:
         TilecastError: what ended the run; the line says how to go on.
     """
     from tilecast.agent.interrupts import two_step
-    from tilecast.agent.progress import Said
+    from tilecast.agent.progress import Said, StopAsked
     from tilecast.sandbox.errors import TilecastError
 
     sandbox = engine.parts.device.sandbox
-    with two_step(engine.interrupt, sandbox.close, lambda text: view(Said(text, warning=True))):
+    with two_step(
+        engine.interrupt, lambda: view(StopAsked()), sandbox.close, lambda text: view(Said(text, warning=True))
+    ):
         try:
             return engine.run()
         except TilecastError as error:

@@ -6,7 +6,8 @@ import sys
 from collections import Counter, deque
 from typing import IO, TYPE_CHECKING
 
-from tilecast.agent.progress import BaselineKnown, Began, Ended, Finished, Fleet, Progress, Said, Spent, Step
+from tilecast.agent.cli.stopping import REMIND_S, Stopping
+from tilecast.agent.progress import BaselineKnown, Began, Ended, Finished, Fleet, Progress, Said, Spent, Step, StopAsked
 from tilecast.agent.record.fold import CandidateState
 from tilecast.agent.report import wording
 from tilecast.sandbox.base import BaselineTimes, WorkerState
@@ -63,21 +64,53 @@ def worker_line(worker: WorkerState) -> str:
     return f"{worker.name}: {worker.device or 'device not known yet'}{only}, {worker.done} done, {worker.state}{doing}"
 
 
-class PlainView:
-    """One line an event, for logs and pipes."""
+def running(step: Step) -> str:
+    """What is going on."""
+    return step.text if step.index is None else f"candidate {step.index}: {step.text}"
 
-    def __init__(self, stream: IO[str] | None = None) -> None:
+
+def stopping_line(step: Step) -> str:
+    """The answer to the first Ctrl-C."""
+    return f"finishing the current step ({running(step)}); once more kills it"
+
+
+class PlainView:
+    """One line an event, for logs and pipes.
+
+    Args:
+        stream: where to; stderr by default.
+        remind_s: how often a run that stops says what it still waits for, in seconds.
+    """
+
+    def __init__(self, stream: IO[str] | None = None, remind_s: float = REMIND_S) -> None:
         self._stream = stream or sys.stderr
+        self._remind_s = remind_s
+        self._now = Step("starting")
+        self._stopping: Stopping | None = None
         self._said: set[str] = set()
         self._fleet: set[str] = set()
 
     def __call__(self, event: Progress) -> None:
         """Show one event."""
+        if isinstance(event, Step):
+            self._now = event
+        elif isinstance(event, StopAsked) and self._stopping is None:
+            self._stopping = Stopping(self._remind, self._remind_s)
+        elif isinstance(event, Ended):
+            self.close()
         for line in self._lines(event):
-            print(line, file=self._stream, flush=True)
+            self._print(line)
 
     def close(self) -> None:
-        """Nothing is left on the screen to take away."""
+        """No line comes after this."""
+        if self._stopping is not None:
+            self._stopping.end()
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+    def _remind(self, seconds: float) -> None:
+        self._print(f"stopping after {running(self._now)} ({seconds:.0f} s)")
 
     def _step(self, event: Step) -> list[str]:
         """Steps that are about no candidate are said, each once: setting up takes a while."""
@@ -107,6 +140,8 @@ class PlainView:
             return self._step(event)
         if isinstance(event, Fleet):
             return self._newcomers(event)
+        if isinstance(event, StopAsked):
+            return [f"warning: {stopping_line(self._now)}"]
         return [f"stopped by {event.stopped_by}: {event.why}"] if isinstance(event, Ended) else []
 
 
@@ -123,6 +158,7 @@ class LiveView:
         self._step = Step("starting")
         self._baseline: BaselineTimes | None = None
         self._fleet: Fleet | None = None
+        self._stopping: Stopping | None = None
         self._live = Live(console=console, get_renderable=self._picture, refresh_per_second=4, transient=True)
         self._live.start()
 
@@ -143,6 +179,9 @@ class LiveView:
             self._spent = event
         elif isinstance(event, Fleet):
             self._fleet = event
+        elif isinstance(event, StopAsked):
+            self._stopping = self._stopping or Stopping()
+            self._console.print(f"warning: {stopping_line(self._step)}", markup=False, highlight=False)
         elif isinstance(event, Finished):
             self._last.append(event.candidate)
             if event.candidate.judged is not None and event.candidate.judged.best:
@@ -156,9 +195,7 @@ class LiveView:
         from rich.console import Group
         from rich.panel import Panel
 
-        running = self._step.text if self._step.index is None else f"candidate {self._step.index}: {self._step.text}"
-        flying = f"; {self._spent.in_flight} proposals in flight" if self._spent and self._spent.in_flight else ""
-        parts = [self._best_text(), self._meters(), self._decisions(), self._text(f"now  {running}{flying}")]
+        parts = [self._best_text(), self._meters(), self._decisions(), self._now_text()]
         if self._fleet is not None:
             parts.append(self._text(fleet_line(self._fleet)))
             shown = SHOWN_WORKERS // 2 if self._narrow else SHOWN_WORKERS
@@ -166,6 +203,13 @@ class LiveView:
             left = len(self._fleet.workers) - shown
             parts += [self._text(f"  and {left} more", "dim")] if left > 0 else []
         return Panel(Group(*parts), title="tilecast", title_align="left", border_style="dim")
+
+    def _now_text(self) -> RenderableType:
+        if self._stopping is not None:
+            left = f"({self._stopping.seconds:.0f} s; Ctrl-C once more kills it)"
+            return self._text(f"stopping after  {running(self._step)} {left}", "yellow")
+        flying = f"; {self._spent.in_flight} proposals in flight" if self._spent and self._spent.in_flight else ""
+        return self._text(f"now  {running(self._step)}{flying}")
 
     @property
     def _narrow(self) -> bool:
