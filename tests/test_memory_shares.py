@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tilecast.sandbox.harness.device_memory import keep_little
 from tilecast.sandbox.harness.judge import room
 from tilecast.sandbox.harness.judge.__main__ import Judge
 from tilecast.sandbox.harness.judge.case import CaseBuilder
@@ -232,9 +234,20 @@ def test_shares_of_all_judges_fit_beside_the_pools_of_one(monkeypatch: pytest.Mo
     for size in (80 << 30, 140 << 30):
         monkeypatch.setattr(room, "device_bytes", lambda device, size=size: size)
         for sharers in (2, 4, 8):
-            limit = room.reference_bytes(cuda, sharers)
-            assert limit is not None and room.truth_bytes(cuda, sharers) < limit
-            each = limit + room.ahead_bytes(cuda, sharers) + (1 << 30)
+            kept = room.kept_bytes(cuda, sharers)
+            assert kept is not None
+            each = room.truth_bytes(cuda, sharers) + 2 * kept + room.ahead_bytes(cuda, sharers) + (1 << 30)
             assert sharers * each + 0.3 * size < size
-    assert room.reference_bytes(cuda, 1) is None and room.truth_bytes(cuda, 1) == 16 << 30
-    assert room.reference_bytes(CPU, 4) is None and room.ahead_bytes(CPU, 4) == room.ahead_bytes(CPU, 1)
+    assert room.kept_bytes(cuda, 1) is None and room.truth_bytes(cuda, 1) == 16 << 30
+    assert room.kept_bytes(CPU, 4) is None and room.ahead_bytes(CPU, 4) == room.ahead_bytes(CPU, 1)
+
+
+def test_a_process_can_be_told_to_keep_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names that torch has for it: where they are gone nothing happens, which this test notices."""
+    device, asked = torch.device("cuda:0"), []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100 << 30))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: asked.append(share))
+    real = torch._C._accelerator_setAllocatorSettings
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", lambda text: (asked.append(text), real(text)))
+    keep_little(device, 5 << 30)
+    assert asked == [1.0, "garbage_collection_threshold:0.0500"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from oracle_parts import Plain, answer_of, forward, judged, short_tf32, truth_of
 from torch import Tensor, nn
 
+from tilecast.sandbox.harness.judge.compare import compare_values
 from tilecast.sandbox.harness.judge.oracle import RawOutputs, default_tolerance, expect
 from tilecast.sandbox.harness.worker.perturbation import widen
 from tilecast.sandbox.harness.worker.truth import TruthOptions, batch_inputs, float64_truth
@@ -386,3 +387,26 @@ def test_steps_are_no_licence() -> None:
     assert judged(steps, lambda v: (v.double() * 10).round().float() / 10, x).passed
     assert not judged(steps, lambda v: v, x).passed
     assert not judged(steps, lambda v: (v.half() * 10).round().float() / 10, x).passed
+
+
+def scores_rounded(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention out of plain operators: scores and probabilities take the type of the inputs."""
+    s = torch.matmul(q, k.transpose(-1, -2)) * q.shape[-1] ** -0.5
+    at = torch.arange(q.shape[-2])
+    p = torch.softmax(s.masked_fill(at > at[:, None], -torch.inf), -1, dtype=torch.float32)
+    return torch.matmul(p.to(v.dtype), v)
+
+
+def eight_bits(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    low = [x.to(torch.float8_e4m3fn).to(x.dtype) for x in (q, k)]
+    return scores_rounded(*low, v)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_scores_rounded_to_the_inputs_type_pass_and_inputs_of_eight_bits_do_not(dtype: torch.dtype) -> None:
+    """Refused before on a GPU, by a hair, in the largest of thirty million elements."""
+    generator = torch.Generator().manual_seed(8)
+    x = [torch.randn(1, 12, 1024, 128, generator=generator).to(dtype) for _ in range(3)]
+    answer = answer_of(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), x)
+    assert compare_values(answer, [scores_rounded(*x)]).ratio < 0.9
+    assert not compare_values(answer, [eight_bits(*x)]).passed

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from tilecast.sandbox.harness.device_memory import keep_little
 from tilecast.sandbox.harness.isolation import Limits
 from tilecast.sandbox.harness.judge.build_folders import BuildFolders
 from tilecast.sandbox.harness.judge.describe import describe_problem
@@ -29,7 +30,7 @@ from tilecast.sandbox.harness.judge.lint import lint_study
 from tilecast.sandbox.harness.judge.lint import refused as lint_refused
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.reference import Reference
-from tilecast.sandbox.harness.judge.room import keep_little
+from tilecast.sandbox.harness.judge.room import kept_bytes
 from tilecast.sandbox.harness.judge.stubs import LaunchStubs
 from tilecast.sandbox.harness.judge.study import Study, preflight, study_problem
 from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
@@ -287,7 +288,9 @@ def main(arguments: list[str]) -> int:
             return 3
         if device.type == "cuda":
             torch.cuda.set_device(device)
-            keep_little(device, zygotes.quiet.sharers)
+            keep = kept_bytes(device, zygotes.quiet.sharers)
+            if keep is not None:
+                keep_little(device, keep)
         channel.send({"ready": True})
         serve(channel, judge)
     except WireClosed:

@@ -12,7 +12,9 @@ from torch import Tensor
 OWN_ERROR_ELEMENT, OWN_ERROR_ROW, OWN_ERROR_CAP = 10.0, 4.0, 3.0
 """Multiples of the reference's own error: one element (tails of many), a row's L2 norm, an output's L2 norm."""
 SENSITIVITY, LEAST_TERMS, MOST_TERMS_SENSITIVITY = 4.0, 16, 16384
-INPUT_ROUNDING_ELEMENT, INPUT_ROUNDING_ROW = 4.0, 1.0
+INPUT_ROUNDING_ELEMENT, INPUT_ROUNDING_ROW = 8.0, 2.0
+"""Of intermediates rounded to the type of the inputs, in units of the effect of rounding the inputs: a large score of attention
+that is rounded once moves a row by more than its many factors rounded each (they average)."""
 SEQUENTIAL, SYSTEMATIC, BIASED_TERMS, MOST_TERMS_SEQUENTIAL = 2.0, 0.5, 256, 16384
 SCALE_ROUNDINGS, SCALE_MOST, SCALE_NOISE, _COARSE = 1.25, 2.0**-8, 4.0, 2.0**-11
 """Of a common factor: roundings, the largest that counts, deviations of its estimate; from this roundoff on."""

@@ -13,6 +13,7 @@ from tilecast.sandbox.harness.judge.checker import Checker, Rejected
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
 from tilecast.sandbox.harness.judge.languages import static_hints
 from tilecast.sandbox.harness.judge.pace import Pace
+from tilecast.sandbox.harness.judge.phases import Phases
 from tilecast.sandbox.harness.judge.purity import check_purity
 from tilecast.sandbox.harness.judge.questions import BURST_CALLS, Questions
 from tilecast.sandbox.harness.judge.results import CallResult
@@ -54,6 +55,7 @@ class CandidateRun:
         self.owner, self.candidate, self.options, self.progress = owner, candidate, options, progress
         self.study = owner.study
         self.trail = Trail()
+        self.phases = Phases()
         self.checker: Checker | None = None
         small = sum(case.is_small for case in self.study.cases)
         self.pace = Pace(owner.device.type, len(self.study.cases), self._timeout_s(), small)
@@ -104,7 +106,9 @@ class CandidateRun:
         session.load(source)
         self._refuse_findings(session, "import")
         self._build(session)
+        self.phases.end("load")
         self._warm(session)
+        self.phases.end("first_calls")
         if self.owner.device.type == "cpu":
             # Compilers and interpreters take this machine's processor, which others use too: first calls had the limit to
             # themselves, the checks have it again.
@@ -117,6 +121,7 @@ class CandidateRun:
         self._offer_stubs(session)
         self.trail.held("state", "settings, environment, clocks and library functions are as before the import")
         assert self.checker is not None
+        self.phases.end("checks")
         self.trail.held("calls", f"{self.checker.calls} calls judged, {self.checker.rechecked} outputs looked at again")
 
     def _offer_stubs(self, session: Session) -> None:

@@ -15,9 +15,9 @@ epsilon), ``v`` that of the arithmetic (2^-24; 2^-53 for float64), ``w`` that of
 TOLERANCE (at least ``u``), ``K`` the longest reduction, ``E`` the root mean square of ``r - t`` over a row, and ``S`` that
 of the change of a row when every input and parameter is perturbed by one rounding ``v`` (its conditioning). Allowed are
 
-- per element  ``2 w |t| + 10 E + (4 sqrt(K') + 4 w / v) S + v Q |t|``, K' being K within [16, 16384] (16384 where the
+- per element  ``2 w |t| + 10 E + (4 sqrt(K') + 8 w / v) S + v Q |t|``, K' being K within [16, 16384] (16384 where the
   reference multiplies matrices), and ``Q`` the larger of 2 sqrt(K) and min(K, 256) / 2, K within [16, 16384];
-- per row (L2) ``w |t| + 4 E + (4 sqrt(K') + w / v) S + v Q |t|``, each term as the norm of the row;
+- per row (L2) ``w |t| + 4 E + (4 sqrt(K') + 2 w / v) S + v Q |t|``, each term as the norm of the row;
 - per output   a relative L2 error of TOLERANCE (default by type), or of three times the reference's own if that is more;
   and in types of eleven bits or fewer a common factor within 1.25 w (at most 2^-8) of one, beyond the noise of its fit.
 

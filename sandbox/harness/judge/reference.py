@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
 from tilecast.sandbox.harness.judge.oracle import RawOutputs
-from tilecast.sandbox.harness.judge.room import reference_bytes, truth_bytes
+from tilecast.sandbox.harness.judge.room import kept_bytes, truth_bytes
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
 from tilecast.sandbox.harness.judge.shared_memory import Prepared
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
@@ -87,11 +87,11 @@ class Reference:
             ProblemRefused: INVALID_REFERENCE, if it does not import or its extra names make no sense.
         """
         session = Session.open(zygotes, SessionOptions(device, role="reference", timeout_s=None, shared_bytes=8 << 30))
-        limit = reference_bytes(device, zygotes.quiet.sharers)
+        keep = kept_bytes(device, zygotes.quiet.sharers)
         try:
             session.load(str(problem["source"]), "reference", guarded=False)
-            if limit is not None:
-                session.request({"op": "limit", "bytes": limit}, "limit of memory")
+            if keep is not None:
+                session.request({"op": "keep_little", "bytes": keep}, "limit of memory")
             return cls(session, problem)
         except WorkerFailed as error:
             session.close()

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilecast.sandbox.harness.device_memory import keep_little
 from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree, encode_tree, place, tensors_in
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import describing, failures
@@ -67,7 +68,7 @@ class ReferenceHandlers:
         """By operation name."""
         return {
             "extras": self._extras,
-            "limit": self._limit,
+            "keep_little": self._keep_little,
             "describe": self._describe,
             "draw": self._draw,
             "run": self._run,
@@ -80,11 +81,9 @@ class ReferenceHandlers:
             raise failures.Failure("ENVIRONMENT_ERROR", "the problem is not loaded yet")
         return self._caller.source
 
-    def _limit(self, message: Message) -> Message:
-        """From now on torch has so many bytes of the device at most; it gives back what it keeps before it fails."""
-        device = self._memory.device
-        total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, int(message["bytes"]) / total), device)
+    def _keep_little(self, message: Message) -> Message:
+        """See :func:`keep_little`."""
+        keep_little(self._memory.device, int(message["bytes"]))
         return {}
 
     def _extras(self, message: Message) -> Message:

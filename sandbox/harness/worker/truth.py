@@ -42,6 +42,8 @@ from tilecast.sandbox.harness.worker.reduction import is_product, reduction_leng
 Forward = Callable[[torch.nn.Module, list[Any]], list[Tensor]]
 """Calls ``module(*inputs)`` without gradients and returns its tensors in order, then any inputs that it writes to."""
 
+_MOST_PARTS = 64
+"""Not tried in more: what then does not fit is what all parts share."""
 _PARTS_NEEDED: dict[int, int] = {}
 """Into how many parts runs were split that ran out of memory, by the elements of their inputs and outputs."""
 _UNPROMOTABLE = ("aten.view.dtype", "aten.bitwise", "aten.frexp", "aten.nextafter")
@@ -171,7 +173,7 @@ def _run_method(
             return _perturbed(run, wide_module, inputs, native, options, options.unit or unit_of(module, inputs))
         except torch.OutOfMemoryError:
             axis = axis or batch_inputs(module, inputs, native, forward)
-            if not axis or run.chunks >= inputs[axis[0]].shape[0]:
+            if not axis or run.chunks >= min(inputs[axis[0]].shape[0], _MOST_PARTS):
                 raise
         chunks = _PARTS_NEEDED[size] = 2 * run.chunks
 

@@ -57,6 +57,7 @@ class TimingDesk:
             "candidate": candidate["name"],
         }
         if status == "PASSED":
+            run.timing.setdefault("details", {})["phases_s"] = run.phases.rounded()
             answer |= run.timing
         # While it waits for others on the device, it uses none.
         return {**answer, "seconds": time.monotonic() - start - (quiet.waited_s - waited_s)}
@@ -146,7 +147,9 @@ class _TimedRun(CandidateRun):
             self.timing = {"details": {"notes": [note]}}
             return
         with self.owner.zygotes.quiet.exclusive():
+            self.phases.end("waiting")
             self._time(session, source)
+        self.phases.end("timing")
 
     def _time(self, session: Session, source: str) -> None:
         bench = self.desk.benchmark(self.owner, self.options, self.progress)
