@@ -52,6 +52,7 @@ def measure(client: JudgeClient, folder: Path, row: dict[str, Any], options: dic
         "empty_call_ms": details.get("empty_call_ms"),
         "window": details.get("window"),
         "notes": details.get("notes"),
+        "phases_s": details.get("phases_s"),
         "seconds": round(time.perf_counter() - begun, 2),
     }
 

@@ -84,6 +84,7 @@ def _result(row: dict[str, Any], answer: dict[str, Any], seconds: float) -> dict
         "recorded_ms": row["ms"],
         "timing_seconds": (answer.get("details") or {}).get("sampling_seconds"),
         "discarded": (answer.get("details") or {}).get("discarded"),
+        "phases_s": (answer.get("details") or {}).get("phases_s"),
     }
 
 
