@@ -66,10 +66,12 @@ class JudgeClient:
 
 
 @contextmanager
-def judge(device: str, state_dir: Path | None = None, sharers: int = 1) -> Iterator[JudgeClient]:
+def judge(
+    device: str, state_dir: Path | None = None, sharers: int = 1, quiet: str | None = None
+) -> Iterator[JudgeClient]:
     """A judge with a state folder that is thrown away unless one is given; ``sharers`` use the device's memory."""
     with tempfile.TemporaryDirectory(prefix="tilecast-state-") as folder:
-        client = JudgeClient(device, state_dir or Path(folder), sharers=sharers)
+        client = JudgeClient(device, state_dir or Path(folder), quiet, sharers)
         try:
             yield client
         finally:

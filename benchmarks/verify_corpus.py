@@ -96,11 +96,17 @@ def judged(client: JudgeClient, folder: Path, file: Path, options: dict[str, Any
 
 
 def work(
-    device: str, jobs: int, waiting: deque[Chunk], journal: Journal, options: dict[str, Any], deadline: float
+    device: str,
+    jobs: int,
+    quiet: str,
+    waiting: deque[Chunk],
+    journal: Journal,
+    options: dict[str, Any],
+    deadline: float,
 ) -> None:
     """One judge at work until nothing is left or the time is over; a judge that is gone is replaced."""
     while waiting and time.monotonic() < deadline:
-        with judge(device, sharers=jobs) as client:
+        with judge(device, sharers=jobs, quiet=quiet) as client:
             while not client.broken and time.monotonic() < deadline:
                 try:
                     folder, files = waiting.popleft()

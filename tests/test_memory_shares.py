@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tilecast.sandbox.harness.device_memory import keep_little
+from tilecast.sandbox.harness.device_memory import give_back
+from tilecast.sandbox.harness.judge import reference as reference_module
 from tilecast.sandbox.harness.judge import room
 from tilecast.sandbox.harness.judge.__main__ import Judge
+from tilecast.sandbox.harness.judge.another_try import with_another_try
 from tilecast.sandbox.harness.judge.case import CaseBuilder
-from tilecast.sandbox.harness.judge.failure import Failure, OutOfDeviceMemory, ProblemRefused, WorkerFailed
+from tilecast.sandbox.harness.judge.failure import (
+    Failure,
+    HelperLost,
+    OutOfDeviceMemory,
+    ProblemRefused,
+    WorkerFailed,
+)
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.reference import Reference
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
 from tilecast.sandbox.harness.judge.shared_memory import room_for
+from tilecast.sandbox.harness.judge.study import Study
 from tilecast.sandbox.harness.judge.timing import ceilings
 from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
 from tilecast.sandbox.harness.judge.timing.place import Place
@@ -175,51 +186,50 @@ def test_a_float64_run_that_does_not_fit_is_made_in_parts() -> None:
     assert float64_truth(Hungry(0), [x], native, forward, TruthOptions()).method == "native"
 
 
-def shared_judge(sharers: int, tmp_path: Path) -> Judge:
-    return Judge(CPU, None, False, Zygotes(Quiet(str(tmp_path / "quiet"), sharers=sharers)))
-
-
-ARGS = {"candidate": {"name": "k", "sha256": "0", "source": ""}}
-
-
-@pytest.mark.parametrize("trouble", [OutOfDeviceMemory("full"), torch.OutOfMemoryError("full"), "verdict", "refusal"])
-def test_want_of_memory_beside_others_is_tried_once_more_with_everything_given_back(
-    trouble: Exception | str, tmp_path: Path
-) -> None:
-    judge = shared_judge(2, tmp_path)
-    judge.studies["kept"] = ProblemRefused("INVALID_REFERENCE", "kept")
-    tries: list[int] = []
+def tried(outcomes: list[Exception | str], sharers: int) -> tuple[list[str], str]:
+    """What was done, and how it ended, with these outcomes of the tries; the last one stands for all that follow."""
+    log: list[str] = []
 
     def work() -> dict[str, str]:
-        tries.append(len(judge.studies))
-        if len(tries) == 1:
-            if trouble == "refusal":
-                raise ProblemRefused("OUT_OF_MEMORY", "no memory")
-            if isinstance(trouble, Exception):
-                raise trouble
-            return {"status": "OUT_OF_MEMORY"}
-        return {"status": "PASSED"}
+        log.append("work")
+        outcome = outcomes[min(log.count("work"), len(outcomes)) - 1]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return {"status": outcome}
 
     try:
-        assert judge._with_room(work, lambda text: None) == {"status": "PASSED"}
-    finally:
-        judge.close()
-    assert tries == [1, 0]
+        end = with_another_try(work, CPU, sharers, lambda: log.append("room"), lambda text: None)["status"]
+    except Exception as error:
+        end = type(error).__name__
+    return log, end
 
 
-def test_who_runs_out_of_memory_twice_or_alone_is_to_blame(tmp_path: Path) -> None:
-    for sharers, wanted in ((2, 2), (1, 1)):
-        judge, tries = shared_judge(sharers, tmp_path), []
+FULL = [
+    OutOfDeviceMemory("full"),
+    torch.OutOfMemoryError("full"),
+    "OUT_OF_MEMORY",
+    ProblemRefused("OUT_OF_MEMORY", "no memory"),
+]
+NAMES = ["OutOfDeviceMemory", "OutOfMemoryError", "OUT_OF_MEMORY", "ProblemRefused"]
 
-        def work(tries: list[int] = tries) -> dict[str, str]:
-            tries.append(1)
-            return {"status": "OUT_OF_MEMORY"}
 
-        try:
-            assert judge._with_room(work, lambda text: None)["status"] == "OUT_OF_MEMORY"
-        finally:
-            judge.close()
-        assert len(tries) == wanted
+@pytest.mark.parametrize(("trouble", "name"), list(zip(FULL, NAMES, strict=True)))
+def test_want_of_memory_beside_others_is_tried_again_with_everything_given_back(
+    trouble: Exception | str, name: str
+) -> None:
+    assert tried([trouble, trouble, "PASSED"], 2) == (["work", "room", "work", "room", "work"], "PASSED")
+    assert tried([trouble], 2) == (["work", "room", "work", "room", "work"], name)
+    assert tried([trouble, "PASSED"], 1) == (["work"], name)
+
+
+def test_a_lost_worker_of_the_judges_own_is_replaced_once_also_where_nobody_shares() -> None:
+    assert tried([HelperLost("gone"), "PASSED"], 1) == (["work", "room", "work"], "PASSED")
+    assert tried([HelperLost("gone")], 1) == (["work", "room", "work"], "HelperLost")
+
+
+@pytest.mark.parametrize("other", ["PASSED", "INCORRECT_NUMERICAL", ProblemRefused("INVALID_REFERENCE", "bad")])
+def test_nothing_else_is_tried_again(other: Exception | str) -> None:
+    assert tried([other], 4)[0] == ["work"]
 
 
 @pytest.mark.parametrize("text", ["CUDA error: out of memory", "Triton Error [CUDA]: out of memory"])
@@ -228,26 +238,106 @@ def test_a_device_without_memory_is_no_error_of_the_kernel(text: str) -> None:
     assert found.status == "OUT_OF_MEMORY"
 
 
-def test_shares_of_all_judges_fit_beside_the_pools_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An 80 and a 140 GiB device: what judges may take, with a gibibyte a judge for contexts and three tenths for timing."""
+def test_little_is_kept_and_large_float64_runs_are_made_by_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = torch.device("cuda:0")
     for size in (80 << 30, 140 << 30):
         monkeypatch.setattr(room, "device_bytes", lambda device, size=size: size)
         for sharers in (2, 4, 8):
             kept = room.kept_bytes(cuda, sharers)
             assert kept is not None
-            each = room.truth_bytes(cuda, sharers) + 2 * kept + room.ahead_bytes(cuda, sharers) + (1 << 30)
-            assert sharers * each + 0.3 * size < size
+            # Each judge and its reference's worker: what torch keeps, questions drawn ahead, contexts; then one float64 run in
+            # parts, and one that times.
+            each = 3 * kept + room.ahead_bytes(cuda, sharers) + (3 << 30)
+            assert sharers * each + room.truth_bytes(cuda, sharers) + 0.3 * size < size
+            assert room.is_heavy(cuda, sharers, 2 << 30) and not room.is_heavy(cuda, sharers, 10 << 20)
     assert room.kept_bytes(cuda, 1) is None and room.truth_bytes(cuda, 1) == 16 << 30
+    assert not room.is_heavy(cuda, 1, 2 << 30) and not room.is_heavy(CPU, 4, 2 << 30)
     assert room.kept_bytes(CPU, 4) is None and room.ahead_bytes(CPU, 4) == room.ahead_bytes(CPU, 1)
 
 
-def test_a_process_can_be_told_to_keep_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The names that torch has for it: where they are gone nothing happens, which this test notices."""
-    device, asked = torch.device("cuda:0"), []
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100 << 30))
-    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: asked.append(share))
-    real = torch._C._accelerator_setAllocatorSettings
-    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", lambda text: (asked.append(text), real(text)))
-    keep_little(device, 5 << 30)
-    assert asked == [1.0, "garbage_collection_threshold:0.0500"]
+def test_what_torch_keeps_is_given_back_above_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = {"reserved_bytes": {"all": {"current": 900}}, "allocated_bytes": {"all": {"current": 300}}}
+    emptied: list[int] = []
+    monkeypatch.setattr(torch._C, "_cuda_memoryStats", lambda index: table, raising=False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
+    assert not give_back(torch.device("cuda:0"), 600) and emptied == []
+    assert give_back(torch.device("cuda:0"), 599) and emptied == [1]
+
+
+def test_heavy_work_is_done_by_one_judge_at_a_time_and_may_be_nested(tmp_path: Path) -> None:
+    mine, other = Quiet(str(tmp_path / "q"), sharers=2), Quiet(str(tmp_path / "q"), sharers=2)
+    entered = threading.Event()
+
+    def want() -> None:
+        with other.shared(), other.heavy():
+            entered.set()
+
+    thread = threading.Thread(target=want)
+    with mine.shared(), mine.heavy(), mine.heavy():
+        thread.start()
+        assert not entered.wait(0.3)
+    assert entered.wait(5.0)
+    thread.join()
+    with Quiet(str(tmp_path / "q")).heavy(), other.heavy():  # the first is alone: nothing is waited for
+        pass
+
+
+class Failing:
+    """A session of a helper: so many requests fail for want of memory, or it is gone."""
+
+    def __init__(self, short: int, alive: bool = True) -> None:
+        self.short, self.alive, self.asked = short, alive, 0
+
+    def __call__(self) -> str:
+        self.asked += 1
+        if not self.alive:
+            raise WorkerFailed(Failure("RUNTIME_ERROR", "vanished"), "the reference")
+        if self.asked <= self.short:
+            raise WorkerFailed(Failure("OUT_OF_MEMORY", "full"), "the reference")
+        return "done"
+
+
+def patient(session: Failing, sharers: int, proven: bool) -> Reference:
+    made = Reference.__new__(Reference)
+    made.session, made.proven, made._sharers, made._device = session, proven, sharers, CPU  # type: ignore[assignment]
+    return made
+
+
+def test_the_reference_waits_for_memory_and_its_end_is_no_candidates_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reference_module, "_POLL_S", 0.01)
+    assert patient(Failing(3), 2, True)._patiently(Failing(3), "x") == "done"
+    monkeypatch.setattr(reference_module, "MEMORY_PATIENCE_S", 0.05)
+    for sharers in (1, 2):
+        session = Failing(10**6)
+        with pytest.raises(OutOfDeviceMemory, match="the worker of the reference failed"):
+            patient(session, sharers, True)._patiently(session, "x")
+        assert (session.asked > 2) == (sharers == 2)
+    gone = Failing(0, alive=False)
+    with pytest.raises(HelperLost, match="vanished"):
+        patient(gone, 1, True)._patiently(gone, "x")
+    with pytest.raises(ProblemRefused) as refused:  # while it is studied, that is the problem's own doing
+        patient(gone, 1, False)._patiently(gone, "x")
+    assert refused.value.status == "INVALID_REFERENCE"
+
+
+def test_a_reference_that_dies_while_a_candidate_is_checked_costs_the_candidate_nothing(tmp_path: Path) -> None:
+    """Killed from outside after the study: the candidate's verdict is its own, found with a new reference."""
+    judge = Judge(CPU, str(tmp_path), False)
+    source = RELU.format(name="ModelNew")
+    args = {
+        "problem": PROBLEM,
+        "candidate": {"name": "k", "sha256": hashlib.sha256(source.encode()).hexdigest(), "source": source},
+        "options": {"timeout_s": 60.0},
+    }
+    said: list[str] = []
+    try:
+        assert judge.answer({"op": "verify", "args": args}, said.append)["result"]["status"] == "PASSED"
+        (study,) = judge.studies.values()
+        assert isinstance(study, Study)
+        for pid in study.reference.session.processes():
+            os.kill(pid, signal.SIGKILL)
+        answer = judge.answer({"op": "verify", "args": args}, said.append)
+        assert answer["result"]["status"] == "PASSED", answer
+        assert any("the worker of the reference failed" in text for text in said)
+    finally:
+        judge.close()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import torch
 
 
-def keep_little(device: torch.device, kept_bytes: int) -> None:
-    """From so many bytes on torch gives back to the device what this process has not used lately, instead of keeping it.
+def give_back(device: torch.device, over_bytes: int) -> bool:
+    """Give what torch keeps for the next tensors back to the device, if it is more than so many bytes; whether it was.
 
-    No limit: what is needed is had. A torch without that setting keeps what it has until an allocation fails.
+    Read from the allocator's own table: ``torch.cuda.memory_reserved`` makes a hundred named figures of it each time.
     """
-    total = torch.cuda.get_device_properties(device).total_memory
-    with contextlib.suppress(AttributeError, RuntimeError, ValueError):
-        # The threshold is a fraction of the process's limit, and counts only where one is set.
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
-        share = min(0.9, max(0.01, kept_bytes / total))
-        torch._C._accelerator_setAllocatorSettings(f"garbage_collection_threshold:{share:.4f}")
+    table = torch._C._cuda_memoryStats(device.index or 0)
+    kept = table["reserved_bytes"]["all"]["current"] - table["allocated_bytes"]["all"]["current"]
+    if kept <= over_bytes:
+        return False
+    torch.cuda.empty_cache()
+    return True

@@ -20,17 +20,16 @@ from typing import Any
 
 import torch
 
-from tilecast.sandbox.harness.device_memory import keep_little
 from tilecast.sandbox.harness.isolation import Limits
+from tilecast.sandbox.harness.judge.another_try import with_another_try
 from tilecast.sandbox.harness.judge.build_folders import BuildFolders
 from tilecast.sandbox.harness.judge.describe import describe_problem
-from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, OutOfDeviceMemory, ProblemRefused
+from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, ProblemRefused
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
 from tilecast.sandbox.harness.judge.lint import lint_study
 from tilecast.sandbox.harness.judge.lint import refused as lint_refused
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.reference import Reference
-from tilecast.sandbox.harness.judge.room import kept_bytes
 from tilecast.sandbox.harness.judge.stubs import LaunchStubs
 from tilecast.sandbox.harness.judge.study import Study, preflight, study_problem
 from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
@@ -167,24 +166,7 @@ class Judge:
         return self._with_room(work, progress)
 
     def _with_room(self, work: Callable[[], Message], progress: Progress) -> Message:
-        """Beside other judges, what fails for want of memory is done once more, with all that this one keeps given back.
-
-        Only then is a candidate blamed for it.
-        """
-        if self.zygotes.quiet.sharers == 1:
-            return work()
-        try:
-            answer = work()
-            if answer.get("status") != "OUT_OF_MEMORY":
-                return answer
-        except (OutOfDeviceMemory, torch.OutOfMemoryError):
-            pass
-        except ProblemRefused as refusal:
-            if refusal.status != "OUT_OF_MEMORY":
-                raise
-        progress("device memory ran out beside other judges: once more")
-        self._give_room()
-        return work()
+        return with_another_try(work, self.device, self.zygotes.quiet.sharers, self._give_room, progress)
 
     def _give_room(self) -> None:
         for key in list(self.studies):
@@ -288,9 +270,6 @@ def main(arguments: list[str]) -> int:
             return 3
         if device.type == "cuda":
             torch.cuda.set_device(device)
-            keep = kept_bytes(device, zygotes.quiet.sharers)
-            if keep is not None:
-                keep_little(device, keep)
         channel.send({"ready": True})
         serve(channel, judge)
     except WireClosed:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from tilecast.sandbox.harness.device_memory import give_back
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.checker import Checker, Rejected
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
@@ -17,6 +18,7 @@ from tilecast.sandbox.harness.judge.phases import Phases
 from tilecast.sandbox.harness.judge.purity import check_purity
 from tilecast.sandbox.harness.judge.questions import BURST_CALLS, Questions
 from tilecast.sandbox.harness.judge.results import CallResult
+from tilecast.sandbox.harness.judge.room import kept_bytes
 from tilecast.sandbox.harness.judge.script import Call, Segment
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.study import Progress
@@ -81,6 +83,9 @@ class CandidateRun:
             self.trail.broke(rejected.rule or rejected.status.lower(), rejected.reason)
             return rejected.status, self._with_hints(rejected, source), rejected.workload
         except WorkerFailed as failed:
+            lost = failed.of_a_helper()
+            if lost is not None:
+                raise lost from failed
             failure = failed.failure
             if failure.status == "TIMEOUT":
                 device = str(self.owner.device)
@@ -161,6 +166,13 @@ class CandidateRun:
                 # With one layout, how long a call takes shows from the second on: a slow kernel must not begin with a burst.
                 self.pace.note(self._first_call(session, case, calls[0]).judge_ms / 1e3)
             self.checker.finish(case)
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """Beside other judges, what torch keeps for later is theirs."""
+        over = kept_bytes(self.owner.device, self.owner.zygotes.quiet.sharers)
+        if over is not None:
+            give_back(self.owner.device, over)
 
     def _first_call(self, session: Session, case: WorkloadCase, call: Call) -> CallResult:
         assert self.checker is not None
@@ -239,6 +251,7 @@ class CandidateRun:
             if self.questions.wanted(number):
                 self.progress(f"checking {job.case.name}, part {number + 1} of {len(jobs)}")
                 self._play(session, *self.questions.segment(number))
+                self._give_back()
         self.questions.stop()
 
     def _play(self, session: Session, segment: Segment, calls: Iterator[Call]) -> None:

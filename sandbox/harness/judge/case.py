@@ -164,8 +164,9 @@ class CaseBuilder:
         self, case: WorkloadCase, inputs: list[Any], native: NativeRun, seed: int, layouts: Layouts | None = None
     ) -> Answer:
         """Expected outputs, with their bounds."""
-        raw = self.reference.raw(inputs, native, seed, layouts or [])
-        return expect(raw, case.tolerance, inputs=inputs)
+        with self.reference.careful(case.call_bytes):
+            raw = self.reference.raw(inputs, native, seed, layouts or [])
+            return expect(raw, case.tolerance, inputs=inputs)
 
     def _choose_families(self, case: WorkloadCase) -> None:
         for name in families.family_names(case.profiles, case.domain):

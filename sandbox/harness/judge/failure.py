@@ -11,7 +11,11 @@ class EnvironmentBroken(Exception):
 
 
 class OutOfDeviceMemory(EnvironmentBroken):
-    """The judge had not the memory it needs; where several share a device, another try alone may do."""
+    """The judge had not the memory it needs; where several share a device, another try may do."""
+
+
+class HelperLost(EnvironmentBroken):
+    """A worker of the judge's own (the reference, a baseline) ended in the middle: another try, with new ones, may do."""
 
 
 class ProblemRefused(Exception):
@@ -31,12 +35,22 @@ class Failure:
     rule: str = ""
 
 
-class WorkerFailed(Exception):
-    """A request to a worker ended in a failure; the worker may be gone."""
+CANDIDATE = "the candidate"
 
-    def __init__(self, failure: Failure) -> None:
+
+class WorkerFailed(Exception):
+    """A request to a worker ended in a failure; the worker may be gone. ``whose`` it is: blame goes to nobody else."""
+
+    def __init__(self, failure: Failure, whose: str = CANDIDATE) -> None:
         super().__init__(failure.reason)
-        self.failure = failure
+        self.failure, self.whose = failure, whose
+
+    def of_a_helper(self) -> EnvironmentBroken | None:
+        """What it amounts to if it is not the candidate's."""
+        if self.whose == CANDIDATE:
+            return None
+        kind = OutOfDeviceMemory if self.failure.status == "OUT_OF_MEMORY" else HelperLost
+        return kind(f"the worker of {self.whose} failed: {self.failure.reason}")
 
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGBUS, signal.SIGTRAP}

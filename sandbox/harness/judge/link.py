@@ -13,9 +13,16 @@ import torch
 
 from tilecast.sandbox.harness import arena
 from tilecast.sandbox.harness.isolation import Limits
-from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, Failure, WorkerFailed, of_wait_status
+from tilecast.sandbox.harness.judge.failure import (
+    CANDIDATE,
+    EnvironmentBroken,
+    Failure,
+    WorkerFailed,
+    of_wait_status,
+)
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.results import findings_of
+from tilecast.sandbox.harness.judge.room import MEMORY_PATIENCE_S
 from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
 from tilecast.sandbox.harness.judge.surroundings import limits_for
 from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes
@@ -39,6 +46,8 @@ class SessionOptions:
     limits: Limits | None = None
     shared_bytes: int = 0
     """How much memory the session will share, by estimate: added to the worker's limit on the CPU."""
+    whose: str = CANDIDATE
+    """Who is to blame for what fails."""
 
 
 class WorkerLink:
@@ -53,7 +62,8 @@ class WorkerLink:
         self.locked = False
         self.buffers: set[str] = set()
         """Names in the state of the module built last that are buffers, not parameters."""
-        self.memory = SharedMemory(options.device, self._announce, self._withdraw)
+        patience_s = MEMORY_PATIENCE_S if quiet.sharers > 1 else 0.0
+        self.memory = SharedMemory(options.device, self._announce, self._withdraw, patience_s)
 
     @classmethod
     def open(cls, zygotes: Zygotes, options: SessionOptions) -> Self:
@@ -88,14 +98,15 @@ class WorkerLink:
 
     def _request(self, message: Message, doing: str, timeout_s: float | None) -> Message:
         if self._dead is not None:
-            raise WorkerFailed(self._dead)
+            raise WorkerFailed(self._dead, self.options.whose)
         limit = self._time_left(timeout_s)
         if self._worker.channel.pending() and not self._hung_up():
             raise self._forged(f"an answer came that nobody had asked for, before {doing}")
         self._sequence += 1
         start = time.monotonic()
         try:
-            hears = {"hears": True} if self.quiet.sharers > 1 else {}
+            # A helper's compiler is not heard: it may hold what the one who times waits for.
+            hears = {"hears": True} if self.quiet.sharers > 1 and self.options.whose == CANDIDATE else {}
             self._worker.channel.send({**message, **hears, "seq": self._sequence}, timeout_s=max(0.1, limit))
             reply, waited_s = self._answer(start + limit, doing)
             if self._left_s is not None:
@@ -109,7 +120,7 @@ class WorkerLink:
             raise self._forged(f"the answer during {doing} is not one: {error}") from error
         failure = reply.get("failure")
         if isinstance(failure, dict):
-            raise WorkerFailed(_reported(failure))
+            raise WorkerFailed(_reported(failure), self.options.whose)
         return reply
 
     def _answer(self, end: float, doing: str) -> tuple[Message, float]:
@@ -150,7 +161,7 @@ class WorkerLink:
     def _share(self, new: arena.Arena) -> None:
         description, fds = new.message()
         if self._dead is not None:
-            raise WorkerFailed(self._dead)
+            raise WorkerFailed(self._dead, self.options.whose)
         self._sequence += 1
         self._send({"op": "arena", "arena": description, "seq": self._sequence}, fds)
         try:
@@ -160,7 +171,7 @@ class WorkerLink:
         except WireError:
             raise self._fail(self._obituary("sharing of memory")) from None
         if isinstance(reply.get("failure"), dict):
-            raise WorkerFailed(_reported(reply["failure"]))
+            raise WorkerFailed(_reported(reply["failure"]), self.options.whose)
 
     def _withdraw(self, numbers: list[int]) -> None:
         """Have the worker let go of arenas before they are freed."""
@@ -183,7 +194,7 @@ class WorkerLink:
     def _fail(self, failure: Failure) -> WorkerFailed:
         self._dead = failure
         self._worker.kill()
-        return WorkerFailed(failure)
+        return WorkerFailed(failure, self.options.whose)
 
     def _forged(self, reason: str) -> WorkerFailed:
         return self._fail(Failure("REWARD_HACK", f"{reason}: answers are bound to one request each", "forged-answer"))

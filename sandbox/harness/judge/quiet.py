@@ -73,6 +73,24 @@ class Quiet:
         finally:
             os.close(gate)
 
+    @contextmanager
+    def heavy(self) -> Iterator[None]:
+        """Take much memory: one judge at a time. May be nested."""
+        if self._path is None or self.sharers == 1 or getattr(self._own, "heavy", False):
+            yield
+            return
+        lock = _open(f"{self._path}.heavy")
+        try:
+            start = time.monotonic()
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if threading.get_ident() == self._counted:
+                self.waited_s += time.monotonic() - start
+            self._own.heavy = True
+            yield
+        finally:
+            self._own.heavy = False
+            os.close(lock)
+
     def let_go(self) -> None:
         """Inside :meth:`shared`: the device is not used until :meth:`take_back`, and others may have it alone. Else nothing."""
         if getattr(self._own, "kind", None) == fcntl.LOCK_SH and not self._own.away:

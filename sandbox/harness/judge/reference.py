@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from tilecast.sandbox.harness.device_memory import give_back
 from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
 from tilecast.sandbox.harness.judge.oracle import RawOutputs
-from tilecast.sandbox.harness.judge.room import kept_bytes, truth_bytes
+from tilecast.sandbox.harness.judge.room import MEMORY_PATIENCE_S, is_heavy, kept_bytes, truth_bytes
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
 from tilecast.sandbox.harness.judge.shared_memory import Prepared
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
@@ -20,7 +23,9 @@ from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree
 from tilecast.sandbox.harness.wire import Message
 
 Workload = dict[str, Any]
+Result = TypeVar("Result")
 FULL = "full"
+_POLL_S = 0.5
 
 
 def fresh_seed() -> int:
@@ -75,6 +80,9 @@ class Reference:
         self.session, self.problem = session, problem
         self._selected: dict[str, dict[str, TensorSpec]] = {}
         self.workload = ""
+        self.proven = False
+        """Set once the problem is studied: what fails from then on is no fault of the problem's."""
+        self._device, self._sharers = session.options.device, session.quiet.sharers
         extras = self._request({"op": "extras"}, "reading of WORKLOADS, TOLERANCE, DOMAIN")["extras"]
         self.extras = {**decode_tree(extras, []), **_given(problem)}
         self.workloads: dict[str, Workload] = _workloads(self.extras.get("WORKLOADS"))
@@ -86,7 +94,8 @@ class Reference:
         Raises:
             ProblemRefused: INVALID_REFERENCE, if it does not import or its extra names make no sense.
         """
-        session = Session.open(zygotes, SessionOptions(device, role="reference", timeout_s=None, shared_bytes=8 << 30))
+        options = SessionOptions(device, role="reference", timeout_s=None, shared_bytes=8 << 30, whose="the reference")
+        session = Session.open(zygotes, options)
         keep = kept_bytes(device, zygotes.quiet.sharers)
         try:
             session.load(str(problem["source"]), "reference", guarded=False)
@@ -116,15 +125,14 @@ class Reference:
     def select(self, workload: str, seed: int | None = None) -> dict[str, TensorSpec]:
         """Construct (once, or again with a ``seed``) the module of a workload and use it; returns its state's specs."""
         if workload in self._selected and seed is None:
-            self.session.use(workload)
+            self._patiently(lambda: self.session.use(workload), "change of workload")
         else:
-            seed = fresh_seed() if seed is None else seed
-            arguments = self.init_arguments(workload, seed)
-            try:
-                specs = self.session.construct("Model", arguments, seed=seed, slot=workload)
-            except WorkerFailed as error:
-                raise _refusal(error.failure, f"construction for workload {workload!r}") from error
-            self._selected[workload] = specs
+            fresh = fresh_seed() if seed is None else seed
+            arguments = self.init_arguments(workload, fresh)
+            self._selected[workload] = self._patiently(
+                lambda: self.session.construct("Model", arguments, seed=fresh, slot=workload),
+                f"construction for workload {workload!r}",
+            )
         self.workload = workload
         return self._selected[workload]
 
@@ -144,19 +152,13 @@ class Reference:
 
     def state(self) -> dict[str, Tensor]:
         """Private copies of the selected module's ``state_dict``."""
-        try:
-            return self.session.read_parameters(self._selected[self.workload])
-        except WorkerFailed as error:
-            raise _refusal(error.failure, "reading of parameters") from error
+        specs = self._selected[self.workload]
+        return self._patiently(lambda: self.session.read_parameters(specs), "reading of parameters")
 
     def set_state(self, state: dict[str, Tensor]) -> None:
         """Copy values into the selected module."""
-        if not state:
-            return
-        try:
-            self.session.set_parameters(state)
-        except WorkerFailed as error:
-            raise _refusal(error.failure, "parameter update") from error
+        if state:
+            self._patiently(lambda: self.session.set_parameters(state), "parameter update")
 
     def run(
         self,
@@ -216,11 +218,40 @@ class Reference:
         memory.release(regions)
         return copies
 
+    @contextmanager
+    def careful(self, call_bytes: int) -> Iterator[None]:
+        """Around a float64 run and what is made of it: beside other judges, large ones are made by one at a time."""
+        if not is_heavy(self._device, self._sharers, call_bytes):
+            yield
+            return
+        with self.session.quiet.heavy():
+            yield
+        over = kept_bytes(self._device, self._sharers)
+        if over is not None:
+            give_back(self._device, over)
+            if self.session.memory.held_bytes > over:
+                self._patiently(self.session.memory.trim, "hand-over of memory")
+
     def _request(self, message: Message, doing: str) -> Message:
-        try:
-            return self.session.request(message, doing)
-        except WorkerFailed as error:
-            raise _refusal(error.failure, doing) from error
+        return self._patiently(lambda: self.session.request(message, doing), doing)
+
+    def _patiently(self, work: Callable[[], Result], doing: str) -> Result:
+        """Ask the worker; where other judges have the memory that it lacks, again until they give some back.
+
+        Every request may be repeated: results are held until they are taken, seeds are given.
+        """
+        end = time.monotonic() + (MEMORY_PATIENCE_S if self._sharers > 1 else 0.0)
+        while True:
+            try:
+                return work()
+            except WorkerFailed as error:
+                short = error.failure.status == "OUT_OF_MEMORY" and self.session.alive
+                if short and time.monotonic() < end:
+                    time.sleep(_POLL_S)
+                    continue
+                if self.proven and (short or not self.session.alive):
+                    raise error.of_a_helper() or error from error
+                raise _refusal(error.failure, doing) from error
 
     def close(self) -> None:
         """End its worker."""

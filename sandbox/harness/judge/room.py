@@ -1,14 +1,15 @@
 """How much of a device's memory a judge and its workers may take, where several judges share the device.
 
-One judge times at a time, and timing needs the most (pools of inputs and outputs for legs of calls): a tenth of the device in
+One judge times at a time, and timing needs much (pools of inputs and outputs for legs of calls): a tenth of the device in
 inputs and outputs of one side, about three tenths in all. So that it is free when a judge's turn comes, pools are given back
-after each comparison, and beside them every judge keeps to its share:
+after each comparison. The float64 runs of large workloads need much too: one judge makes them at a time (``Quiet.heavy``), in
+parts of :func:`truth_bytes`. Beside these, little is held that is not in use:
 
-- the reference's worker, whose float64 runs are the largest, makes them in parts of :func:`truth_bytes`;
 - questions drawn ahead: :func:`ahead_bytes`;
-- what torch keeps for its next tensors, in the judge and in the reference's worker: :func:`kept_bytes`.
+- what torch keeps for its next tensors, in the judge and in the reference's worker: :func:`kept_bytes`;
+- shared memory of the reference's worker, which is freed above that too.
 
-These are no limits: a device that is full all the same is answered by another try (``Judge._with_room``).
+A device that is full all the same is waited for, :data:`MEMORY_PATIENCE_S`; then comes another try (``Judge._with_room``).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import torch
 
 _AHEAD_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 _TRUTH_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}
-_TRUTH_SHARE, _KEPT_SHARE, _AHEAD_SHARE = 0.22, 0.12, 1 / 16
+_TRUTH_SHARE, _KEPT_SHARE, _AHEAD_SHARE, _HEAVY_SHARE = 0.5, 0.03, 1 / 16, 0.1
+MEMORY_PATIENCE_S = 20.0
 
 
 def device_bytes(device: torch.device) -> int:
@@ -44,3 +46,10 @@ def ahead_bytes(device: torch.device, sharers: int) -> int:
     """Bytes of questions that may lie ready before they are asked."""
     most = _AHEAD_BYTES[device.type]
     return most if device.type != "cuda" else min(most, int(_AHEAD_SHARE * device_bytes(device) / sharers))
+
+
+def is_heavy(device: torch.device, sharers: int, call_bytes: int) -> bool:
+    """Whether the float64 run of a call is made by one judge at a time, by the bytes of its inputs and outputs."""
+    if device.type != "cuda" or sharers <= 1:
+        return False
+    return 16 * call_bytes > _HEAVY_SHARE * device_bytes(device) / sharers

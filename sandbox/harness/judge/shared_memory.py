@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from tilecast.sandbox.harness.wire import Message
 
 _LEAST_ARENA = {"cpu": 8 << 20, "cuda": 256 << 20}
 POISON = 0xFF
+_POLL_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class SharedMemory:
     device: torch.device
     announce: Callable[[arena.Arena], None]
     withdraw: Callable[[list[int]], None]
+    patience_s: float = 0.0
+    """How long to wait for memory that others on the device may give back."""
     _blocks: list[_Block | None] = field(default_factory=list)
     _free: dict[int, list[Region]] = field(default_factory=dict)
     _keys: int = 0
@@ -118,6 +123,11 @@ class SharedMemory:
                 raise OutOfDeviceMemory(str(error)) from error
         # What torch keeps for this process's next tensors is memory that nobody uses.
         torch.cuda.empty_cache()
+        end = time.monotonic() + self.patience_s
+        while time.monotonic() < end:
+            with contextlib.suppress(arena.ArenaError):
+                return arena.create(size, self.device)
+            time.sleep(_POLL_S)
         try:
             return arena.create(size, self.device)
         except arena.ArenaError as error:

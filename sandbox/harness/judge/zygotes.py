@@ -16,6 +16,8 @@ from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.surroundings import clean_environment, enclosure_for, limits_for
 from tilecast.sandbox.harness.wire import Channel, WireError
 
+_END_TIMEOUT_S = 60.0
+"""A driver that is busy takes long to clear up after a process that was killed; to stop the fork server ends all others too."""
 _START_TIMEOUT_S = 180.0
 _LOG_BYTES = 2000
 
@@ -142,7 +144,7 @@ class _Server:
             process_tree.kill_descendants(worker.pid)
         try:
             self.control.send({"op": "kill", "id": worker.number}, timeout_s=5.0)
-            self.next_of("ended", worker.number, 10.0)
+            self.next_of("ended", worker.number, _END_TIMEOUT_S)
         except WireError:
             self.stop()
 

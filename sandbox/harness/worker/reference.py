@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilecast.sandbox.harness.device_memory import keep_little
+from tilecast.sandbox.harness.device_memory import give_back
 from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree, encode_tree, place, tensors_in
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import describing, failures
@@ -63,6 +63,7 @@ class ReferenceHandlers:
     def __init__(self, caller: Caller, memory: Memory) -> None:
         self._caller, self._memory = caller, memory
         self._results: list[Tensor] = []
+        self._kept_bytes: int | None = None
 
     def handlers(self) -> dict[str, Handler]:
         """By operation name."""
@@ -82,9 +83,13 @@ class ReferenceHandlers:
         return self._caller.source
 
     def _keep_little(self, message: Message) -> Message:
-        """See :func:`keep_little`."""
-        keep_little(self._memory.device, int(message["bytes"]))
+        """From now on torch keeps at most so many bytes of the device after a request."""
+        self._kept_bytes = int(message["bytes"])
         return {}
+
+    def _give_back(self) -> None:
+        if self._kept_bytes is not None:
+            give_back(self._memory.device, self._kept_bytes)
 
     def _extras(self, message: Message) -> Message:
         """WORKLOADS, TOLERANCE and DOMAIN as the file defines them."""
@@ -118,6 +123,7 @@ class ReferenceHandlers:
         if self._memory.device.type == "cuda":
             torch.cuda.synchronize()
         self._results = []
+        self._give_back()
         return {}
 
     def _arguments(self, message: Message) -> list[Tensor]:

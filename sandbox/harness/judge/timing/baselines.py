@@ -99,7 +99,12 @@ def open_baseline(bench: Bench, name: str, source: str | None = None) -> TimedWo
     """
     limit_s = COMPILE_LIMIT_S[bench.device.type]
     options = SessionOptions(
-        bench.device, timeout_s=None, request_timeout_s=limit_s, cache=bench.folder(name), shared_bytes=8 << 30
+        bench.device,
+        timeout_s=None,
+        request_timeout_s=limit_s,
+        cache=bench.folder(name),
+        shared_bytes=8 << 30,
+        whose=f"baseline {name!r}",
     )
     session = Session.open(bench.zygotes, options)
     try:
@@ -140,9 +145,8 @@ class Baselines:
             opened = open_baseline(self.bench, name, source)
             opened.leg(self.contents.draw(1), "cold", self.bench.flush_bytes)
         except WorkerFailed as error:
-            raise ProblemRefused(
-                "INVALID_REFERENCE", f"baseline {name!r} does not run: {error.failure.reason}"
-            ) from error
+            status = "OUT_OF_MEMORY" if error.failure.status == "OUT_OF_MEMORY" else "INVALID_REFERENCE"
+            raise ProblemRefused(status, f"baseline {name!r} does not run: {error.failure.reason}") from error
         self._workers[key] = opened
         return opened
 

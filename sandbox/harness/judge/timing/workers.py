@@ -99,7 +99,7 @@ class TimedWorker:
             return run
         except (KeyError, TypeError, ValueError) as error:
             reason = f"the answer to timed calls makes no sense: {str(error)[:200]}"
-            raise WorkerFailed(Failure("REWARD_HACK", reason, "forged-answer")) from error
+            raise WorkerFailed(Failure("REWARD_HACK", reason, "forged-answer"), self.session.options.whose) from error
 
     def waited_ms(self) -> float:
         """How long its processes have waited for a CPU so far, by the kernel's account."""

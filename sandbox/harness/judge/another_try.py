@@ -1,0 +1,56 @@
+"""Another try for what is nobody's fault: memory that other judges had, a worker of the judge's own that ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from tilecast.sandbox.harness.judge.failure import HelperLost, OutOfDeviceMemory, ProblemRefused
+from tilecast.sandbox.harness.wire import Message
+
+TRIES_BESIDE_OTHERS = 3
+PAUSE_S = 2.0
+_FULL = "device memory ran out beside other judges"
+
+
+def with_another_try(
+    work: Callable[[], Message],
+    device: torch.device,
+    sharers: int,
+    give_room: Callable[[], None],
+    progress: Callable[[str], None],
+) -> Message:
+    """Do it, and again where that may help, with all that this judge keeps given back before.
+
+    Only the last try's failure is believed. A judge that has the device to itself tries again only if it lost a worker.
+
+    Raises:
+        OutOfDeviceMemory, torch.OutOfMemoryError, HelperLost, ProblemRefused: as the last try raised it.
+    """
+    tries = 1 if sharers == 1 else TRIES_BESIDE_OTHERS
+    number = 0
+    while True:
+        number += 1
+        try:
+            answer = work()
+            if answer.get("status") != "OUT_OF_MEMORY" or number >= tries:
+                return answer
+            why = _FULL
+        except HelperLost as lost:
+            if number >= max(2, tries):
+                raise
+            why = str(lost)
+        except (OutOfDeviceMemory, torch.OutOfMemoryError):
+            if number >= tries:
+                raise
+            why = _FULL
+        except ProblemRefused as refusal:
+            if refusal.status != "OUT_OF_MEMORY" or number >= tries:
+                raise
+            why = _FULL
+        progress(f"{why}: once more")
+        give_room()
+        if device.type == "cuda":
+            time.sleep(PAUSE_S * number)
