@@ -97,7 +97,7 @@ def _found_row(entry: Entry) -> str:
     light, speedup, best_ms = entry.best_measured.speed_of_light, entry.best_measured.speedup, entry.best.ms
     fraction = f"{light.fraction:.0%}, {light.bound}" if light is not None else ""
     over = f"{wording.interval(speedup)} {entry.best_measured.baseline}"
-    proposer, evaluations, seconds = entry.proposer, f"all {len(entry.rows)}", entry.seconds
+    proposer, evaluations, seconds = entry.proposer, entry.measured_of, entry.seconds
     run = entry.run
     if run is not None and run.best is not None:
         result = run.best["result"]

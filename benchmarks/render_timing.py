@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,11 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def origin(document: Document) -> str:
     """Where and when a result was measured."""
     versions = ", ".join(f"{name} {value}" for name, value in document["versions"].items())
-    where = document["card"] if document["card"] != "none" else document["machine"]
-    return f"{document['date'][:10]}, {where}; {versions}; commit {document['commit'][:10]}."
+    cards = Counter(document["card"].splitlines())
+    where = ", ".join(name if count == 1 else f"{count} x {name}" for name, count in cards.items())
+    where = document["machine"] if where == "none" else where
+    beside = f" Meanwhile {document['beside']}." if "beside" in document else ""
+    return f"{document['date'][:10]}, {where}; {versions}; commit {document['commit'][:10]}.{beside}"
 
 
 def _verdicts(found: dict[str, int]) -> list[str]:
@@ -168,8 +172,8 @@ def render(text: str, results: Path) -> str:
         text = between(text, "simulation", simulation(json.loads(file.read_text(encoding="utf-8"))))
     sections = []
     for name, (title, make) in PARTS.items():
-        file = results / f"{name}.json"
-        if file.is_file():
+        file = next((f for f in (results / f"{name}.json", results / "h200" / f"{name}.json") if f.is_file()), None)
+        if file is not None:
             sections.append(f"### {title}\n\n{make(json.loads(file.read_text(encoding='utf-8')))}")
     return between(text, "gpu", "\n\n".join(sections)) if sections else text
 

@@ -10,6 +10,7 @@ import _bootstrap  # noqa: F401  # isort: skip
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tilecast.sandbox.languages import language_of
 from tilecast.sandbox.problem import WorkloadFacts
 from tilecast.sandbox.replay import ReplaySandbox
 from tilecast.sandbox.schema import EvaluationStatus, Measurement
-from tilecast.sandbox.source import Candidate
+from tilecast.sandbox.source import Candidate, load_candidate
 from tilecast.tools.forecast.facts import facts_from_text
 
 MEMORY_BOUND = frozenset({"vector_add", "matrix_add", "softmax", "softmax_bf16", "layernorm"})
@@ -77,6 +78,14 @@ class Entry:
         if self.best.candidate.startswith("kernel"):
             return "`builtin`" if self.best.config else "as written"
         return f"recorded candidate `{self.best.candidate}`"
+
+    @property
+    def measured_of(self) -> str:
+        """How many variants are recorded, of those that the SPACEs of the example's files in this language have."""
+        folder = self.record.folder
+        files = [load_candidate(file) for file in [*folder.glob("kernel*.py"), *folder.glob("candidates/*.py")]]
+        points = sum(prod(map(len, f.space.values())) for f in files if language_of(f.source) == self.language)
+        return f"all {len(self.rows)}" if len(self.rows) >= points else f"{len(self.rows)} of {points}"
 
     @property
     def seconds(self) -> float:

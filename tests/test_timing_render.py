@@ -26,6 +26,7 @@ def script(name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(BENCHMARKS))
+    sys.modules[name] = module  # where dataclasses look for what their annotations name
     try:
         spec.loader.exec_module(module)
     finally:
