@@ -30,6 +30,7 @@ from tilecast.sandbox.harness.judge.lint import lint_study
 from tilecast.sandbox.harness.judge.lint import refused as lint_refused
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.reference import Reference
+from tilecast.sandbox.harness.judge.spare import Spare
 from tilecast.sandbox.harness.judge.stubs import LaunchStubs
 from tilecast.sandbox.harness.judge.study import Study, preflight, study_problem
 from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
@@ -55,6 +56,7 @@ class Judge:
         self.hangs = KnownHangs(self.state_dir)
         self.stubs = LaunchStubs(self.zygotes, self.device.type)
         self.builds = BuildFolders(seed=self.stubs.seed)
+        self.spare = Spare(self.zygotes, self.device, self.builds)
         self.desk = TimingDesk(None if self.state_dir is None else Path(self.state_dir))
         self.operations: dict[str, Callable[[Message, Progress], Message]] = {
             "hello": self._hello,
@@ -134,7 +136,7 @@ class Judge:
 
     def _verifier(self, args: Message, progress: Progress) -> Verifier:
         study = self._study(args["problem"], progress)
-        return Verifier(self.zygotes, study, self.device, self.hangs, self.builds, self.stubs)
+        return Verifier(self.zygotes, study, self.device, self.hangs, self.builds, self.stubs, self.spare)
 
     def _describe(self, args: Message, progress: Progress) -> Message:
         reference = Reference.open(self.zygotes, args["problem"], self.device)
@@ -169,6 +171,7 @@ class Judge:
         return with_another_try(work, self.device, self.zygotes.quiet.sharers, self._give_room, progress)
 
     def _give_room(self) -> None:
+        self.spare.close()
         for key in list(self.studies):
             self._drop(key)
         if self.device.type == "cuda":
@@ -190,6 +193,7 @@ class Judge:
 
     def close(self) -> None:
         """End every worker."""
+        self.spare.close()
         self.desk.close()
         for key in list(self.studies):
             self._drop(key)

@@ -34,10 +34,27 @@ class BuildFolders:
         known = self._folders.pop(_key(source), None)
         if known is not None:
             return known
+        folder = self.fresh()
+        self.furnish(folder)
+        return folder
+
+    def knows(self, source: str) -> bool:
+        """Whether one is kept for this text."""
+        return _key(source) in self._folders
+
+    def fresh(self) -> str:
+        """A new folder that belongs to no text yet and holds nothing."""
         folder = tempfile.mkdtemp(dir=self._place())
         os.chmod(folder, 0o777)  # workers have user ids of their own
-        self._seed(folder)
         return folder
+
+    def furnish(self, folder: str) -> None:
+        """Put into a new folder what the judge itself has built."""
+        self._seed(folder)
+
+    def drop(self, folder: str) -> None:
+        """Remove one."""
+        shutil.rmtree(folder, ignore_errors=True)
 
     def give_back(self, source: str, folder: str, *, passed: bool) -> None:
         """Keep it for the next evaluation of this text, or remove it."""

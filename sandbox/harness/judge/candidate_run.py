@@ -70,9 +70,11 @@ class CandidateRun:
         if known:
             self.trail.broke("known-hang", known)
             return "TIMEOUT", f"known to hang, not tried again: {known}", ""
-        cache, passed = self.owner.builds.take(source), False
+        passed = False
+        session, cache = self.owner.open(self.options, source)
         try:
-            with self.owner.session(self.options, source, cache) as session:
+            with session:
+                self._prepare_next()
                 self.checker = Checker(session)
                 self._check(session, source)
             if self.options.get("pure"):
@@ -95,6 +97,10 @@ class CandidateRun:
         finally:
             self.questions.stop()
             self.owner.builds.give_back(source, cache, passed=passed)
+
+    def _prepare_next(self) -> None:
+        if self.owner.spare is not None:
+            self.owner.spare.prepare()
 
     def _timeout_s(self) -> float:
         return float(self.options.get("timeout_s", 60.0))

@@ -53,3 +53,11 @@ def is_heavy(device: torch.device, sharers: int, call_bytes: int) -> bool:
     if device.type != "cuda" or sharers <= 1:
         return False
     return 16 * call_bytes > _HEAVY_SHARE * device_bytes(device) / sharers
+
+
+def is_roomy(device: torch.device) -> bool:
+    """Whether over half of a CUDA device's memory is free: giving pools back, and making them again, takes time."""
+    if device.type != "cuda":
+        return False
+    free, total = torch.cuda.mem_get_info(device)
+    return 2 * free > total

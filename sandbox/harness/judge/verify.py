@@ -18,6 +18,7 @@ from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
 from tilecast.sandbox.harness.judge.languages import needs_interpreter
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
+from tilecast.sandbox.harness.judge.spare import Spare
 from tilecast.sandbox.harness.judge.stubs import LaunchStubs
 from tilecast.sandbox.harness.judge.study import Progress, Study
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
@@ -36,6 +37,7 @@ class Verifier:
     hangs: KnownHangs
     builds: BuildFolders = field(default_factory=BuildFolders)
     stubs: LaunchStubs | None = None
+    spare: Spare | None = None
 
     def verify(self, candidate: Message, options: Message, progress: Progress) -> Message:
         """The fields of the host's ``Verification`` (without the schema's number)."""
@@ -54,18 +56,30 @@ class Verifier:
             "candidate": candidate["name"],
         }
 
+    def open(self, options: Message, source: str) -> tuple[Session, str]:
+        """A fresh worker for a candidate of this problem and its folder for compilers: the spare one, if there is one."""
+        if self.spare is not None and not self.builds.knows(source):
+            taken = self.spare.take(self._session_options(options, source, None))
+            if taken is not None:
+                return taken
+        cache = self.builds.take(source)
+        try:
+            return self.session(options, source, cache), cache
+        except BaseException:
+            self.builds.give_back(source, cache, passed=False)
+            raise
+
     def session(self, options: Message, source: str, cache: str | None) -> Session:
-        """A fresh worker for a candidate of this problem."""
-        shared = sum(case.call_bytes for case in self.study.cases) * 8
-        return Session.open(
-            self.zygotes,
-            SessionOptions(
-                self.device,
-                interpret=needs_interpreter(source, self.device),
-                timeout_s=float(options.get("timeout_s", 60.0)),
-                cache=cache,
-                shared_bytes=shared,
-            ),
+        """A fresh worker, made now."""
+        return Session.open(self.zygotes, self._session_options(options, source, cache))
+
+    def _session_options(self, options: Message, source: str, cache: str | None) -> SessionOptions:
+        return SessionOptions(
+            self.device,
+            interpret=needs_interpreter(source, self.device),
+            timeout_s=float(options.get("timeout_s", 60.0)),
+            cache=cache,
+            shared_bytes=sum(case.call_bytes for case in self.study.cases) * 8,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -65,7 +66,8 @@ class WorkerProcess:
 
     def locked(self) -> None:
         """It can start no process any more: nobody needs to count them."""
-        self._server.control.send({"op": "locked", "id": self.number}, timeout_s=5.0)
+        with self._server.turn:
+            self._server.control.send({"op": "locked", "id": self.number}, timeout_s=5.0)
 
     def kill(self) -> None:
         """End the worker and all it started; returns when they are gone."""
@@ -95,6 +97,8 @@ class _Server:
         )
         theirs.close()
         self._next = 0
+        self.turn = threading.RLock()
+        """The control channel is for one thread at a time: a spare worker is made by another one."""
         self._ended: set[int] = set()
         self.abilities: dict[str, Any] = {}
 
@@ -114,6 +118,10 @@ class _Server:
 
     def spawn(self, job: str, args: dict[str, Any], enclosure: Enclosure, limits: Limits) -> WorkerProcess:
         """A new confined worker."""
+        with self.turn:
+            return self._spawn(job, args, enclosure, limits)
+
+    def _spawn(self, job: str, args: dict[str, Any], enclosure: Enclosure, limits: Limits) -> WorkerProcess:
         self.wait_ready()
         self._next += 1
         channel, theirs = Channel.pair()
@@ -138,6 +146,10 @@ class _Server:
 
     def kill(self, worker: WorkerProcess) -> None:
         """End a worker's whole tree."""
+        with self.turn:
+            self._kill(worker)
+
+    def _kill(self, worker: WorkerProcess) -> None:
         if worker.number in self._ended:
             return
         if self.abilities.get("namespaces") == "none":
@@ -201,8 +213,9 @@ class Zygotes:
         server = self._server(False)
         server.wait_ready()
         try:
-            server.control.send({"op": "warm"})
-            server.next_of("warmed", True, _START_TIMEOUT_S)
+            with server.turn:
+                server.control.send({"op": "warm"})
+                server.next_of("warmed", True, _START_TIMEOUT_S)
         except WireError as error:
             server.stop()
             raise EnvironmentBroken(f"the fork server died while warming up: {error}") from error

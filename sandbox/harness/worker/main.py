@@ -43,6 +43,7 @@ class Worker:
         self.handlers: dict[str, Handler] = {
             "arena": self._arena,
             "detach": self._detach,
+            "wake": self._wake,
             "load": self._load,
             "construct": self._construct,
             "parameters": self._parameters,
@@ -89,11 +90,19 @@ class Worker:
         self.memory.detach([int(number) for number in message["arenas"]])
         return {}
 
-    def _load(self, message: Message) -> Message:
-        source = str(message["source"])
+    def _wake(self, message: Message) -> Message:
+        """Open the device."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             torch.cuda.init()  # type: ignore[no-untyped-call]
+            torch.empty(1, device=self.device)
+            self._synchronize()
+        return {}
+
+    def _load(self, message: Message) -> Message:
+        source = str(message["source"])
+        self._wake(message)
+        if self.device.type == "cuda":
             self.stubs.install()
             self.announcer.install(source)
         elif self.interpret:

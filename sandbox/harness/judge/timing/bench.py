@@ -16,6 +16,7 @@ import torch
 
 from tilecast.sandbox.harness.judge.case import CaseBuilder, WorkloadCase
 from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, Failure, WorkerFailed
+from tilecast.sandbox.harness.judge.room import is_roomy
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.timing import ceilings, clocks, physics
 from tilecast.sandbox.harness.judge.timing.baselines import EAGER, FILE, Baselines, Bench, Ranking
@@ -148,10 +149,11 @@ class Benchmark:
             return again, report
 
     def _give_back(self) -> None:
-        """Where other judges share the device, the pools are theirs to use until the next comparison."""
-        if self.place.zygotes.quiet.sharers > 1:
+        """Where other judges share the device and it fills, the pools are theirs to use until the next comparison."""
+        device = self.place.device
+        if self.place.zygotes.quiet.sharers > 1 and not is_roomy(device):
             self.baselines.trim()
-            if self.place.device.type == "cuda":
+            if device.type == "cuda":
                 torch.cuda.empty_cache()
 
     def measure_again(self, session: Session, options: BenchOptions, name: str, extra_calls: int) -> Timed:

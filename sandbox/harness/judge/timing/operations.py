@@ -146,6 +146,8 @@ class _TimedRun(CandidateRun):
             note = "its kernels run in an interpreter on this CPU: checked, but a time would mean nothing"
             self.timing = {"details": {"notes": [note]}}
             return
+        if self.owner.spare is not None:
+            self.owner.spare.settle()
         with self.owner.zygotes.quiet.exclusive():
             self.phases.end("waiting")
             self._time(session, source)
