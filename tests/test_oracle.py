@@ -410,3 +410,21 @@ def test_scores_rounded_to_the_inputs_type_pass_and_inputs_of_eight_bits_do_not(
     answer = answer_of(lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), x)
     assert compare_values(answer, [scores_rounded(*x)]).ratio < 0.9
     assert not compare_values(answer, [eight_bits(*x)]).passed
+
+
+def test_the_worst_of_many_rows_may_be_off_by_more_and_shorter_operands_still_fail() -> None:
+    """On a GPU the worst row of some ten million was refused: the tail of rounded scores is exponential, not bounded."""
+    generator = torch.Generator().manual_seed(5)
+    x = [torch.randn(1, 16, 2048, 128, generator=generator).bfloat16() for _ in range(3)]
+    answer = answer_of(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), x)
+    right = scores_rounded(*x).contiguous()
+    assert compare_values(answer, [right]).ratio < 0.7
+    assert compare_values(answer, [eight_bits(*x)]).ratio > 2
+    right[0, 3, 700] = right[0, 3, 701]
+    assert compare_values(answer, [right]).ratio > 10
+
+
+def test_bfloat16_operands_in_a_large_float16_product_fail() -> None:
+    a, b = normal(4096, 256, dtype=torch.float16), normal(256, 2048, seed=1, dtype=torch.float16)
+    result = judged(product, lambda x, y: (x.bfloat16().float() @ y.bfloat16().float()).half(), a, b)
+    assert not result.passed and result.ratio > 1.1

@@ -13,8 +13,12 @@ OWN_ERROR_ELEMENT, OWN_ERROR_ROW, OWN_ERROR_CAP = 10.0, 4.0, 3.0
 """Multiples of the reference's own error: one element (tails of many), a row's L2 norm, an output's L2 norm."""
 SENSITIVITY, LEAST_TERMS, MOST_TERMS_SENSITIVITY = 4.0, 16, 16384
 INPUT_ROUNDING_ELEMENT, INPUT_ROUNDING_ROW = 8.0, 2.0
-"""Of intermediates rounded to the type of the inputs, in units of the effect of rounding the inputs: a large score of attention
-that is rounded once moves a row by more than its many factors rounded each (they average)."""
+TAIL_ELEMENT, TAIL_ROW = 0.6, 1.0 / 3.0
+"""Of intermediates rounded to the type of the inputs, in units of the effect of rounding the inputs: at least the former, and the
+latter times the logarithm of how many elements or rows there are. A large score of attention that is rounded once moves a row by
+more than its many factors rounded each (they average), and how much more has an exponential tail: with bfloat16 scores the worst
+of n rows is off by about ln(n) / 4, of which the other terms allow 1.7. More than 0.6 would bring operands of three bits fewer
+near the bound (a product of 10^7 elements: ratio 1.2)."""
 SEQUENTIAL, SYSTEMATIC, BIASED_TERMS, MOST_TERMS_SEQUENTIAL = 2.0, 0.5, 256, 16384
 SCALE_ROUNDINGS, SCALE_MOST, SCALE_NOISE, _COARSE = 1.25, 2.0**-8, 4.0, 2.0**-11
 """Of a common factor: roundings, the largest that counts, deviations of its estimate; from this roundoff on."""
@@ -155,9 +159,10 @@ def allowed_errors(
     summing, coarse = reduction.sensitivity(columns), storage / step if storage > step else 0.0
     sequential = step * reduction.sequential(columns)
     floor, root = smallest_step(dtype), math.sqrt(columns)
-    per_row = (OWN_ERROR_ELEMENT * error + (summing + INPUT_ROUNDING_ELEMENT * coarse) * effect) / root + floor
-    row_l2 = (storage + sequential) * size + OWN_ERROR_ROW * error
-    row_l2 = row_l2 + (summing + INPUT_ROUNDING_ROW * coarse) * effect + floor * root
+    of_element = max(INPUT_ROUNDING_ELEMENT, TAIL_ELEMENT * math.log(max(1, truth.numel()))) * coarse
+    of_row = max(INPUT_ROUNDING_ROW, TAIL_ROW * math.log(max(1, truth.shape[0]))) * coarse
+    per_row = (OWN_ERROR_ELEMENT * error + (summing + of_element) * effect) / root + floor
+    row_l2 = (storage + sequential) * size + OWN_ERROR_ROW * error + (summing + of_row) * effect + floor * root
     scale = _scale_bound(truth, storage, own_relative + coarse * _ratio(effect, size))
     return Allowed(per_row.unsqueeze(1), 2 * storage + sequential, row_l2, 0.0, own_relative, scale)
 

@@ -15,19 +15,22 @@ epsilon), ``v`` that of the arithmetic (2^-24; 2^-53 for float64), ``w`` that of
 TOLERANCE (at least ``u``), ``K`` the longest reduction, ``E`` the root mean square of ``r - t`` over a row, and ``S`` that
 of the change of a row when every input and parameter is perturbed by one rounding ``v`` (its conditioning). Allowed are
 
-- per element  ``2 w |t| + 10 E + (4 sqrt(K') + 8 w / v) S + v Q |t|``, K' being K within [16, 16384] (16384 where the
+- per element  ``2 w |t| + 10 E + (4 sqrt(K') + A w / v) S + v Q |t|``, K' being K within [16, 16384] (16384 where the
   reference multiplies matrices), and ``Q`` the larger of 2 sqrt(K) and min(K, 256) / 2, K within [16, 16384];
-- per row (L2) ``w |t| + 4 E + (4 sqrt(K') + 2 w / v) S + v Q |t|``, each term as the norm of the row;
+- per row (L2) ``w |t| + 4 E + (4 sqrt(K') + B w / v) S + v Q |t|``, each term as the norm of the row; ``A`` is the larger
+  of 8 and 0.6 ln(elements of the output), ``B`` the larger of 2 and 1/3 ln(its rows);
 - per output   a relative L2 error of TOLERANCE (default by type), or of three times the reference's own if that is more;
   and in types of eleven bits or fewer a common factor within 1.25 w (at most 2^-8) of one, beyond the noise of its fit.
 
 ``E`` makes the rule fair where the reference is inaccurate, ``S`` where the problem is ill-conditioned (cancellation,
-constant rows); ``w`` lets a kernel round an intermediate to the type of its inputs once; ``Q`` is for numbers of one
-sign added one after the other. A float32 product with operands rounded to float16 or TF32 has an error of about 2^12 S
-whatever its data, one split into two bfloat16 parts (three products) about 2^6 S, into two TF32 parts about S; a
-sequential float32 sum of zero-mean numbers about 0.3 sqrt(K) S. NaN, +inf and -inf must stand where the reference has
-them; where float64 alone is finite, and within the type's range, a number is accepted too if it is right to
-``2 w |t| + v Q |t|`` and the smaller of the row's other terms and its mean size times the cap. Integers and bools are exact.
+constant rows); ``w`` lets a kernel round an intermediate to the type of its inputs once: one made of many factors (a
+score of attention) may move a row by several S, with an exponential tail, so that the worst of many grows with the
+logarithm of how many; ``Q`` is for numbers of one sign added one after the other. A float32 product with operands rounded
+to float16 or TF32 has an error of about 2^12 S whatever its data, one split into two bfloat16 parts (three products) about
+2^6 S, into two TF32 parts about S; a sequential float32 sum of zero-mean numbers about 0.3 sqrt(K) S. NaN, +inf and -inf
+must stand where the reference has them; where float64 alone is finite, and within the type's range, a number is accepted
+too if it is right to ``2 w |t| + v Q |t|`` and the smaller of the row's other terms and its mean size times the cap.
+Integers and bools are exact.
 """
 
 from __future__ import annotations
