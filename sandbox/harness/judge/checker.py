@@ -13,7 +13,7 @@ from torch import Tensor
 from tilecast.sandbox.harness.judge import probes
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.compare import OutputClaim, compare_structure, compare_values
-from tilecast.sandbox.harness.judge.discrepancies import dishonest, first_difference, is_trivial, item_at
+from tilecast.sandbox.harness.judge.discrepancies import dishonest, first_difference, is_earlier, is_trivial, item_at
 from tilecast.sandbox.harness.judge.script import Call
 from tilecast.sandbox.harness.judge.session import CallResult, Session
 from tilecast.sandbox.harness.judge.shared_memory import POISON, Prepared
@@ -224,7 +224,9 @@ class Checker:
             if value.numel() and bool((value.contiguous().view(torch.uint8) == POISON).all()):
                 return f"; output {index} was never written (it holds the memory's fill pattern)", ""
         for age, earlier in enumerate(reversed(self._remembered.get(case.name, ())), 1):
-            if compare_values(earlier.answer, values).passed and not is_trivial(values[:count]):
+            if not compare_values(earlier.answer, values).passed or is_trivial(values[:count]):
+                continue
+            if is_earlier(earlier.answer, call.answer, values):  # and not merely as near to both
                 return (
                     f"; it is the answer to the call made {age} before: a result was kept and returned again",
                     "stale-output",
