@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 from tilecast.sandbox.harness.tensors import dtype_name, tensors_in
+from tilecast.sandbox.harness.worker.arithmetic import Arithmetic
 
 _GATHERS = ("aten.index.", "aten.index_select", "aten.embedding", "aten.gather", "aten._embedding_bag")
 
@@ -84,7 +84,7 @@ def _on_device(source: ModuleType, workload: dict[str, Any], device: str) -> dic
         module = source.Model(*_call(source.get_init_inputs, workload))
     state = module.state_dict()
     leaves = [*tensors_in(inputs), *(item for item in [*module.parameters(), *module.buffers()])]
-    with torch.no_grad(), FlopCounterMode(display=False) as counter, _Reads(leaves) as reads:
+    with torch.no_grad(), Arithmetic() as arithmetic, _Reads(leaves) as reads:
         outputs = tensors_in(module(*inputs))
     written = sum(int(item.numel()) * item.element_size() for item in outputs)
     return {
@@ -92,7 +92,7 @@ def _on_device(source: ModuleType, workload: dict[str, Any], device: str) -> dic
         "outputs": [_fact(f"output {i}" if len(outputs) > 1 else "output", item) for i, item in enumerate(outputs)],
         "parameters": [_fact(name, item) for name, item in state.items()],
         "min_bytes": int(reads.least_bytes() + written),
-        "flops": int(counter.get_total_flops()),
+        "flops": arithmetic.flops,
     }
 
 
