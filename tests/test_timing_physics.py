@@ -60,8 +60,12 @@ def test_less_arithmetic_than_the_reference_is_for_review_if_the_time_is_sure() 
     product = Work(read_bytes=64 << 20, written_bytes=32 << 20, flops=2 * 4096**3, dtype="bfloat16")
     sure = judge_time(0.05, product, peaks(), speedup=3.0, confirmed=True)
     assert not sure.impossible and "less arithmetic" in sure.review
-    unsure = judge_time(0.05, product, peaks(), speedup=3.0, confirmed=False)
-    assert "compute limit" in unsure.impossible
+    limit_ms = floor_of(product, peaks()).compute_ms
+    unsure = judge_time(0.26 * limit_ms, product, peaks(), speedup=3.0, confirmed=False)
+    assert not unsure.impossible and "compute limit" in unsure.review
+    impossible = judge_time(0.24 * limit_ms, product, peaks(), speedup=3.0, confirmed=False)
+    assert "compute limit" in impossible.impossible and "0.25" in impossible.impossible
+    assert "compute limit" in judge_time(0.24 * limit_ms, product, peaks(), speedup=3.0, confirmed=True).review
 
 
 def test_large_speedups_are_flagged_not_rejected() -> None:

@@ -17,6 +17,10 @@ HEADROOM = 1.1
 """A measured peak is not the highest possible one."""
 LAUNCH_BOUND_FACTOR = 4.0
 """A workload whose least time is below this many launches is launch-bound."""
+LEAST_SHARE = 0.25
+"""Of the reference's arithmetic, to be refused as impossible: an honest kernel may need less than the reference counts. A mask, or
+a symmetric or triangular operand, halves a product, and two of these quarter it; an algorithm with fewer products (Winograd's
+3 x 3 convolution: 2.25 times) lies in between."""
 REVIEW_SPEEDUP = 10.0
 
 
@@ -140,8 +144,8 @@ def judge_time(cold_ms: float, work: Work, peaks: Peaks, *, speedup: float, conf
     """Hold a cold-cache time against the device.
 
     The memory limit rejects. The compute limit counts the reference's arithmetic, and a candidate may honestly need less of
-    it (a product with a diagonal matrix, a causal mask): it rejects only a time that the judge's own clock could not
-    confirm, and else asks for a review.
+    it (a mask, a symmetric or structured operand, an algorithm with fewer products): it rejects only a time below
+    ``LEAST_SHARE`` of the limit that the judge's own clock could not confirm, and else asks for a review.
 
     Args:
         confirmed: whether the judge's clock bounds this time from below within its tolerance.
@@ -161,8 +165,8 @@ def judge_time(cold_ms: float, work: Work, peaks: Peaks, *, speedup: float, conf
             f"{cold_ms:.4g} ms, but the reference's {work.flops:.3g} operations in {work.dtype} take at least "
             f"{compute_ms:.4g} ms at {peaks.tflops:.0f} TFLOP/s (compute limit)"
         )
-        if not confirmed:
-            return Plausibility(impossible="faster than light: " + text)
+        if not confirmed and cold_ms < LEAST_SHARE * compute_ms:
+            return Plausibility(impossible=f"faster than light, and below {LEAST_SHARE:g} of the limit: {text}")
         notes.append("does less arithmetic than the reference: " + text)
     if speedup > REVIEW_SPEEDUP:
         notes.append(f"speedup {speedup:.1f} is above {REVIEW_SPEEDUP:.0f}: have a human look at it")
