@@ -21,6 +21,9 @@ _STORAGE = torch._C.TensorBase.untyped_storage
 _MEMMOVE = ctypes.memmove
 _FILL = torch._C.TensorBase.fill_
 _PLAIN = (Tensor, torch.nn.Parameter)
+_COMPILERS_OWN = "_dynamo_"
+_MARKS = (bool, int, str, type(None), set, frozenset, tuple, list, dict)
+"""What torch's compiler notes on tensors where shapes vary (which sizes are dynamic): names and values that change nothing."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +41,30 @@ def report(tensor: Tensor, inputs: Sequence[Tensor]) -> dict[str, Any]:
         storage = _STORAGE(tensor)
         start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
         first = _DATA_PTR(tensor)
-        plain = type(tensor) in _PLAIN and not getattr(tensor, "__dict__", None)
+        attached = _attached(tensor)
         return {
             **spec.to_message(),
             "device": str(tensor.device),
             "layout": str(tensor.layout),
-            "plain": plain,
+            "plain": type(tensor) in _PLAIN and not attached,
             "kind": type(tensor).__name__[:60],
-            "attached": sorted(map(str, vars(tensor)))[:8] if hasattr(tensor, "__dict__") else [],
+            "attached": attached[:8],
             "fits": spec.extent == 0 or (start <= first and first + spec.extent <= end),
             "storage_bytes": storage.nbytes(),
             "in_input": _inside(first, spec.extent, inputs),
         }
+
+
+def _attached(tensor: Tensor) -> list[str]:
+    """Names of attributes that were put on a tensor, the compiler's own marks left out."""
+    found = getattr(tensor, "__dict__", {})
+    if not isinstance(found, dict):
+        return ["__dict__"]
+    return sorted(
+        str(name)[:60]
+        for name, value in dict.items(found)
+        if not (type(name) is str and name.startswith(_COMPILERS_OWN) and type(value) in _MARKS)
+    )
 
 
 def _inside(first: int, extent: int, inputs: Sequence[Tensor]) -> int | None:
