@@ -20,7 +20,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Began:
-    """The run has its place; ``resumed`` if it is taken up again."""
+    """The run has its place; ``resumed`` if it is taken up again, with the best so far if anything was measured."""
 
     run: str
     run_dir: str
@@ -29,6 +29,7 @@ class Began:
     proposer: str
     forecaster: str
     resumed: bool
+    best: CandidateState | None = None
 
 
 @dataclass(frozen=True)

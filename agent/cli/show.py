@@ -11,6 +11,10 @@ from tilecast.agent.cli.shared import JsonOption, RunArgument, opened_record, pr
 if TYPE_CHECKING:
     from tilecast.agent.record.store import RunLog
     from tilecast.agent.report.build import RunReport
+    from tilecast.sandbox.base import Incident
+
+LOG_LINES = 5
+"""Lines shown of what an evaluator printed last; ``--json`` has all that the record has."""
 
 
 def show(
@@ -58,8 +62,28 @@ def _run_lines(report: RunReport, log: RunLog) -> list[str]:
     ]
     if report.baselines is not None:
         lines.append(baseline_line(report.baselines))
-    lines += [decision_line(c) for c in log.state.candidates.values() if c.proposed is not None]
-    return [*lines, *report.notes, f"one of them: tilecast show {report.run} NUMBER"]
+    shown = [decision_line(c) for c in log.state.candidates.values() if c.proposed is not None]
+    lines += [*shown, *_waited_for(log), *report.notes]
+    lines += [line for incident in report.incidents for line in _incident_lines(incident)]
+    return [*lines, f"one of them: tilecast show {report.run} NUMBER"] if shown else lines
+
+
+def _waited_for(log: RunLog) -> list[str]:
+    """How many results are waited for, and where they come from if that is a folder."""
+    from tilecast.agent.devices import BUNDLE
+
+    state, spec = log.state, log.header.device_spec
+    folder = spec.removeprefix(BUNDLE).partition("#")[0] if spec.startswith(BUNDLE) else ""
+    if state.baselines is None:
+        return [f"the first results are waited for in {folder}"] if folder and state.failed is None else []
+    count = sum(candidate.is_measured_next for candidate in state.candidates.values())
+    return [f"{count} result(s) are waited for{f' in {folder}' if folder else ''}"] if count else []
+
+
+def _incident_lines(incident: Incident) -> list[str]:
+    """One incident, with the end of what an evaluator printed."""
+    head = f"warning: {incident.text}" if incident.warning else incident.text
+    return [head, *(f"  {line}" for line in incident.log[-LOG_LINES:])]
 
 
 def _show_candidate(log: RunLog, wanted: str, source: bool, prompt: bool, json_output: bool) -> None:

@@ -42,10 +42,13 @@ def baseline_line(found: BaselineTimes) -> str:
 
 
 def decision_line(candidate: CandidateState) -> str:
-    """A judged candidate: what became of it, and why."""
+    """A candidate: what became of it, and why; or that it is waited for."""
     judged = candidate.judged
-    flag = wording.lead(candidate.result) if judged and judged.best else ("kept" if judged and judged.keep else "drop")
-    why = f" ({judged.why.splitlines()[0][:120]})" if judged and not judged.best else ""
+    if judged is None:
+        found = f" | {wording.outcome(candidate)}" if candidate.result is not None else ""
+        return f"[waiting] {wording.title(candidate)}{found}"
+    flag = wording.lead(candidate.result) if judged.best else "kept" if judged.keep else "drop"
+    why = "" if judged.best else f" ({judged.why.splitlines()[0][:120]})"
     return f"[{flag}] {wording.title(candidate)} | {wording.outcome(candidate)}{why}"
 
 
@@ -169,6 +172,7 @@ class LiveView:
                 f"warning: {event.text}" if event.warning else event.text, markup=False, highlight=False
             )
         elif isinstance(event, Began):
+            self._best = event.best
             for line in began_lines(event):
                 self._console.print(line, markup=False, highlight=False)
         elif isinstance(event, BaselineKnown):

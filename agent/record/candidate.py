@@ -48,6 +48,13 @@ class CandidateState:
             and result.verdict is not None
         )
 
+    @property
+    def is_measured_next(self) -> bool:
+        """It is to be evaluated, or being evaluated, and its result is not there."""
+        wanted = self.chosen is not None and self.chosen.action in ("measure", "audit")
+        again = self.lost is None or self.lost.again
+        return wanted and again and self.result is None and self.judged is None
+
     def lighten(self) -> None:
         """Let go of what only a report needs, which reads it from the record."""
         self.verification = self.forecast = None

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from tilecast.agent.budget import METERS
+from tilecast.agent.record.events import Noted
 from tilecast.agent.record.fold import CandidateState
 from tilecast.agent.record.store import RunLog
 from tilecast.agent.report.honesty import Honesty, honesty
 from tilecast.agent.result import best_of, why_nothing
-from tilecast.sandbox.base import BaselineTimes, DeviceFacts
+from tilecast.sandbox.base import BaselineTimes, DeviceFacts, Incident
 from tilecast.sandbox.languages import language_of
 from tilecast.sandbox.problem import ProblemFacts
 from tilecast.sandbox.schema import (
@@ -43,6 +44,8 @@ class CandidateReport(Document):
     gpu_seconds: float
     cost: Cost
     keep: bool
+    judged: bool
+    """False while it is under way; ``keep`` says nothing then."""
     best: bool
     why: str
     evaluation: int | None = None
@@ -90,6 +93,8 @@ class RunReport(TopLevel):
     honesty: Honesty | None
     candidates: list[CandidateReport]
     notes: list[str]
+    incidents: list[Incident] = []
+    """Refused bundles and results, and evaluators lost, with what they printed last."""
 
 
 def build_report(log: RunLog) -> RunReport:
@@ -126,7 +131,19 @@ def build_report(log: RunLog) -> RunReport:
         honesty=honesty(list(state.candidates.values())),
         candidates=candidates,
         notes=[] if best is not None else [why_nothing(log)],
+        incidents=_incidents(log),
     )
+
+
+def _incidents(log: RunLog) -> list[Incident]:
+    """What the record notes of bundles, results and evaluators; other notes have no ``warning`` among their figures."""
+    noted = [stored.event for stored in log.events("noted")]
+    found = [
+        Incident.model_validate({"text": event.text, **event.figures})
+        for event in noted
+        if isinstance(event, Noted) and "warning" in event.figures
+    ]
+    return [incident for incident in found if incident.warning or incident.log]
 
 
 def ledger_of(log: RunLog) -> LedgerDocument:
@@ -165,6 +182,7 @@ def _candidate(
         gpu_seconds=state.charged_gpu_s,
         cost=proposed.cost,
         keep=judged.keep if judged else False,
+        judged=judged is not None,
         best=log.state.best == state.index,
         why=judged.why if judged else "not judged yet",
         evaluation=places.get(state.index),

@@ -108,7 +108,8 @@ def detail_lines(found: CandidateDetail) -> list[str]:
             for w in result.workloads
         ]
         lines += [f"  check {c.name}: {'held' if c.passed else 'FAILED'} {c.detail}".rstrip() for c in result.checks]
-    verdict = "best of the run" if candidate.best else ("kept" if candidate.keep else "dropped")
+    done = "kept" if candidate.keep else "dropped" if candidate.judged else "waiting"
+    verdict = "best of the run" if candidate.best else done
     lines.append(f"  {verdict}: {candidate.why}")
     return lines
 

@@ -90,7 +90,7 @@ def _row(candidate: CandidateReport) -> str:
     told = "" if forecast is None or forecast.source == "none" else _forecast(candidate)
     result = wording.measured(candidate.result) if candidate.result else (candidate.action or "pending")
     name = escape(candidate.name or "(none)") + (f": {escape(candidate.note)}" if candidate.note else "")
-    kept = "**best**" if candidate.best else ("yes" if candidate.keep else "no")
+    kept = "**best**" if candidate.best else ("yes" if candidate.keep else "no" if candidate.judged else "waiting")
     parent = "" if candidate.parent is None else str(candidate.parent)
     why = escape(candidate.why)[:200]
     return f"| {candidate.index} | {name} | {parent} | {candidate.language} | {told} | {result} | {kept} | {why} |"
