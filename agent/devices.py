@@ -150,7 +150,7 @@ def _bundle(spec: str, problem: Problem) -> ChosenDevice:
         raise UsageError(f"--device {spec}: the part after # is a name of letters, digits and _")
     folder, stream = Path(place).resolve(), stream or f"r{secrets.token_hex(4)}"
     sandbox = BundleSandbox(folder, stream, problem)
-    line = f"device: bundles in {folder}; on the host with the GPU run {sandbox.command}"
+    line = f"device: bundles in {folder}; copied to or shared with the GPU's host, there: {sandbox.command}"
     return ChosenDevice(sandbox, line, f"{BUNDLE}{folder}#{stream}")
 
 

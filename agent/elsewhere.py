@@ -25,6 +25,13 @@ def take_up(log: RunLog, sandbox: Sandbox) -> None:
         log.append(EvaluationLost(index=candidate.index, charged_gpu_s=charged, why=why, again=True))
 
 
+def bind_device(log: RunLog, sandbox: Sandbox) -> None:
+    """Tell a sandbox that knows its device from results alone which one the run was measured on: the results may be gone."""
+    bind = getattr(sandbox, "bind", None)
+    if bind is not None and log.state.preflight is not None:
+        bind(log.state.preflight.device)
+
+
 def leave(services: Services, left: WorkLeft) -> None:
     """End the session with evaluations under way elsewhere: nothing is charged for them, and they are asked for again."""
     for candidate in list(services.log.state.candidates.values()):
@@ -32,6 +39,7 @@ def leave(services: Services, left: WorkLeft) -> None:
             services.log.append(EvaluationLeft(index=candidate.index))
             if services.ledger.holds(f"eval:{candidate.index}"):
                 services.ledger.settle(f"eval:{candidate.index}", Amount())
+    hand_on(services)
     minutes_over = services.ledger.left("minutes") <= 0 and not services.interrupted.is_set()
     services.log.append(Stopped(stopped_by="minutes" if minutes_over else "interrupted", why=str(left)))
     services.tell(Said(f"{left}; to go on: tilecast optimize --resume {services.log.run_id}"))

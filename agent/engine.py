@@ -16,7 +16,7 @@ from typing import Any
 
 from tilecast.agent.assembly import Parts, assemble, check_same_run, plan_of
 from tilecast.agent.budget import Ledger, Plan
-from tilecast.agent.elsewhere import leave, no_more_wanted, stop_waiting, take_up
+from tilecast.agent.elsewhere import bind_device, leave, no_more_wanted, stop_waiting, take_up
 from tilecast.agent.flights import Flights
 from tilecast.agent.knowledge import Knowledge, Told
 from tilecast.agent.policy import BARREN_LIMIT_FREE, BARREN_LIMIT_PAID, Rules
@@ -110,6 +110,7 @@ class Engine:
         self.parts: Parts = make(request, known)
         if self._log is not None:
             try:
+                bind_device(self._log, self.parts.device.sandbox)
                 check_same_run(self._log, request, self.parts)
             except TilecastError:
                 self.close()
@@ -203,7 +204,8 @@ class Engine:
             services.interrupted.set()
         device = self.parts.device.sandbox.device
         names = (services.proposer.name, services.forecaster.name)
-        services.tell(Began(log.run_id, str(log.run_dir), log.header.problem, device, *names, resumed))
+        best = log.state.best_state()
+        services.tell(Began(log.run_id, str(log.run_dir), log.header.problem, device, *names, resumed, best))
         return services
 
     def _services_of(self, log: RunLog, ledger: Ledger) -> Services:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tilecast.agent.budget import Amount
+from tilecast.agent.flying import hand_on
 from tilecast.agent.progress import BaselineKnown, Step
 from tilecast.agent.record.events import BaselinesDone, PreflightDone
 from tilecast.agent.state import Services
@@ -25,6 +26,8 @@ def prepare(services: Services) -> None:
         NothingMeasured: if the budget does not even pay for this.
         EnvironmentFailure: if the machine cannot do it.
     """
+    if works_elsewhere(services.sandbox):
+        hand_on(services)
     _preflight(services)
     services.knowledge.settle_device(services.sandbox.device)
     _baselines(services)
@@ -105,4 +108,9 @@ def _within(services: Services, work: Callable[[], Answer]) -> Answer:
 
 
 def _say(services: Services) -> Callable[[str], None]:
-    return lambda text: services.tell(Step(text))
+    def say(text: str) -> None:
+        services.tell(Step(text))
+        if works_elsewhere(services.sandbox):
+            hand_on(services)  # days may pass here: a refusal is in the record at once
+
+    return say

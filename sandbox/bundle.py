@@ -21,7 +21,7 @@ from tilecast.sandbox.base import (
     Slot,
     WorkerState,
 )
-from tilecast.sandbox.bundle_answers import check_answer, outcome
+from tilecast.sandbox.bundle_answers import check_answer, other_baseline, outcome
 from tilecast.sandbox.bundle_box import BundleBox, Item, Result
 from tilecast.sandbox.errors import EnvironmentFailure, WorkLeft
 from tilecast.sandbox.hardware import catalogue
@@ -58,6 +58,7 @@ class BundleSandbox:
     def __init__(self, folder: Path, stream: str, problem: Problem, expected: Expected | None = None) -> None:
         self.folder = folder
         self._unsaid: list[Incident] = []
+        self._news, self._sent = 0, False
         self._shown: int | None = 0
         self._expected = expected
         self._lock = threading.RLock()
@@ -65,7 +66,6 @@ class BundleSandbox:
         self._wanted: list[Item] = []
         self._wanted_since_s = self._added_s = self._scanned_s = 0.0
         self._seen: tuple[float, dict[str, dict[str, Any]]] = (0.0, {})
-        self._said_how = False
         self._spent_s: list[float] = []
         shared = {
             "problem": problem.payload(),
@@ -77,8 +77,8 @@ class BundleSandbox:
 
     @property
     def command(self) -> str:
-        """What to run on the GPU's host, there where the folder is."""
-        return f"python3 {shlex.quote(str(self.folder / layout.PROGRAM))}"
+        """What to run on the GPU's host, beside the folder or the copy of it."""
+        return f"python3 {shlex.quote(f'{self.folder.name}/{layout.PROGRAM}')} --once"
 
     @property
     def device(self) -> DeviceFacts:
@@ -87,6 +87,12 @@ class BundleSandbox:
         if found is None:
             return DeviceFacts(kind="bundle", name=f"bundle {self.folder.name}")
         return DeviceFacts.model_validate({**found, "kind": "bundle"})
+
+    def bind(self, device: DeviceFacts) -> None:
+        """The device that the run was measured on before: results of another model are refused from now on."""
+        with self._lock:
+            self._box.bind(device.model_dump(mode="json"))
+            self._failed_before = frozenset(self._box.failed)
 
     def preflight(self, problem: Problem, progress: ProgressSink) -> Preflight:
         """The reference, looked at where it will be measured; baselines and the start kernel are sent along."""
@@ -126,7 +132,7 @@ class BundleSandbox:
         """
         try:
             found = self._have([self._candidate_item("bench", candidate, options)], Measurement, progress)
-            if _other_baseline(found, options):
+            if other_baseline(found, options):
                 found = self._have([self._explicit("bench", candidate, options)], Measurement, progress)
         except WorkLeft:
             raise
@@ -229,8 +235,9 @@ class BundleSandbox:
             InvalidReference: if the problem is refused.
             EnvironmentFailure: if the worker's machine failed at it, or the folder cannot be used.
         """
-        wanted, told = items[0]["id"], ""
+        wanted, told, news = items[0]["id"], "", 0
         with self._lock:
+            self._box.set_up()
             new = [item for item in items if not self._box.knows(item["id"])]
             if new:
                 self._added_s = time.monotonic()
@@ -240,7 +247,7 @@ class BundleSandbox:
             with self._lock:
                 self._exchange(urgent=items[0]["op"] != "bench")
                 body = self._box.answer(wanted)
-                said = self._to_show()
+                said, found = self._to_show(), self._news
                 line = self._waiting_line()
             for text in said:
                 progress(text)
@@ -248,9 +255,9 @@ class BundleSandbox:
                 return outcome(body)
             if self._leaving.is_set():
                 raise WorkLeft(f"the work in {self.folder} goes on without this process")
-            if line != told:
+            if line != told or found != news:  # what a refusal says is asked for by whoever hears that something is new
                 progress(line)
-                told = line
+                told, news = line, found
             self._leaving.wait(POLL_S / 4 if self._wanted else POLL_S)
 
     def _exchange(self, urgent: bool) -> None:
@@ -259,14 +266,21 @@ class BundleSandbox:
         full = len(self._wanted) >= self.slots or now_s - self._wanted_since_s >= GATHER_MOST_S
         quiet = now_s - self._added_s >= GATHER_S
         if self._wanted and (full or quiet or urgent or self._leaving.is_set()):
-            self._box.send(self._wanted)
+            before, count = self._box.open_items, self._box.send(self._wanted)
             self._wanted = []
-            if not self._said_how:
-                self._said_how = True
-                self._tell(f"bundles are in {self.folder}; on the host with the GPU run there: {self.command}", False)
+            if count:
+                self._tell(self._announced(count, first=not self._sent, open_before=before), False)
+            self._sent = self._sent or count > 0
         if self._leaving.is_set() or now_s - self._scanned_s >= POLL_S / 2:
             self._box.scan()
             self._scanned_s = time.monotonic()
+
+    def _announced(self, count: int, first: bool, open_before: int) -> str:
+        """A bundle was written: what somebody has to do who waits for no prompt of the worker."""
+        if first and not open_before:
+            return f"{count} item(s) of work in {self.folder}"
+        again = "bring it there if it is no shared folder, and run the worker again unless it still runs"
+        return f"{count} more item(s) in {self.folder}: {again}"
 
     def _waiting_line(self) -> str:
         at_work = [entry for entry in self._presence().values() if presence.is_fresh(entry)]
@@ -284,6 +298,7 @@ class BundleSandbox:
 
     def _tell(self, text: str, warning: bool = True) -> None:
         self._unsaid.append(Incident(text=text, warning=warning))
+        self._news += 1
 
     def _to_show(self) -> list[str]:
         """What a call that waits has to say itself, before anybody asks for incidents."""
@@ -292,8 +307,3 @@ class BundleSandbox:
         new = [incident.text for incident in self._unsaid[self._shown :]]
         self._shown = len(self._unsaid)
         return new
-
-
-def _other_baseline(found: Measurement, options: EvaluationOptions) -> bool:
-    named = options.baseline != "auto" and options.baseline_source is None
-    return named and found.speedup is not None and found.baseline != options.baseline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from tilecast.sandbox.base import BaselineTimes, Preflight
+from tilecast.sandbox.base import BaselineTimes, EvaluationOptions, Preflight
 from tilecast.sandbox.bundle_box import Result
 from tilecast.sandbox.errors import EnvironmentFailure, InvalidReference
 from tilecast.sandbox.schema import Document, Measurement, Verification
@@ -45,3 +45,9 @@ def outcome(body: Result) -> Result:
     if body["error"]["kind"] == "problem":
         raise InvalidReference(message)
     raise EnvironmentFailure(message)
+
+
+def other_baseline(found: Measurement, options: EvaluationOptions) -> bool:
+    """Whether a candidate was timed against another baseline than the one that the run has settled on."""
+    named = options.baseline != "auto" and options.baseline_source is None
+    return named and found.speedup is not None and found.baseline != options.baseline

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,12 +30,14 @@ then bring `results/` back to where the run waits (rsync, scp; on a shared folde
 
 @dataclass
 class _Written:
-    """A bundle of this run: its hash, items it may be answered on (operation, candidate), those without a result, files seen."""
+    """A bundle of this run: its hash, items it may be answered on (operation, candidate), those asked for, those without a
+    result, files seen."""
 
     sha256: str
     items: dict[str, tuple[str, str | None]]
+    asked: frozenset[str]
     open: set[str]
-    seen: set[tuple[str, int, int]] = field(default_factory=set)
+    seen: set[files.Stamp] = field(default_factory=set)
 
 
 class BundleBox:
@@ -47,7 +50,7 @@ class BundleBox:
         faces: who is told of each refusal, with the reason; and what checks that a result answers its item.
 
     Raises:
-        EnvironmentFailure: if the folder cannot be written.
+        EnvironmentFailure: if the folder cannot be written. Nothing is written before :meth:`set_up`.
     """
 
     def __init__(self, folder: Path, stream: str, shared: dict[str, Any], faces: tuple[Announce, Check]) -> None:
@@ -57,14 +60,27 @@ class BundleBox:
         self._bundles: dict[str, _Written] = {}
         self._asked: dict[str, tuple[str, str | None]] = {}
         self._accepted: dict[str, Path] = {}
-        self._next = 0
+        self._next, self._void = 0, -1
         self._told: set[str] = set()
         self.failed: set[str] = set()
         """Items whose result is that the worker's machine failed."""
         self.incomplete = 0
         self.device: dict[str, Any] | None = None
-        self._set_up()
+        self._is_set_up = False
+        self._check_usable()
         self._take_up()
+
+    def bind(self, device: dict[str, Any]) -> None:
+        """Results count only from devices of this model; what was taken in from another one is refused after all."""
+        taken, self.device = self.device, device
+        if taken is None or _model(taken) == _model(device):
+            return
+        self._accepted.clear()
+        self.failed.clear()
+        for bundle in self._bundles.values():
+            bundle.open = set(bundle.asked)
+            bundle.seen.clear()
+        self.scan(everything=True)
 
     def make_item(self, op: str, args: dict[str, Any]) -> Item:
         """An item of this stream."""
@@ -79,21 +95,22 @@ class BundleBox:
         """Items written and not answered."""
         return sum(len(bundle.open) for bundle in self._bundles.values())
 
-    def send(self, items: list[Item]) -> None:
-        """Write one bundle with those that were not asked for yet.
+    def send(self, items: list[Item]) -> int:
+        """Write one bundle with those that were not asked for yet; how many these are.
 
         Raises:
             EnvironmentFailure: if it cannot be written.
         """
         new = [item for item in items if not self.knows(item["id"])]
         if not new:
-            return
+            return 0
         body = layout.make_bundle((self.stream, self._next), self.harness, self.shared, new)
         sha256 = files.digest(body)
         name = BundleName(self.stream, self._next, sha256[: layout.SHORT])
         self._write(self.folder / layout.BUNDLES / str(name), files.seal(body, self._key))
         self._next += 1
         self._add(sha256, body)
+        return len(new)
 
     def answer(self, item: str) -> Result | None:
         """The accepted result of an item, if it is there."""
@@ -116,10 +133,27 @@ class BundleBox:
     def withdraw(self) -> None:
         """Tell workers that nothing written so far is wanted any more."""
         if self.open_items:
-            body = {"kind": "withdrawn", "stream": self.stream, "number": self._next - 1}
-            self._write(self.folder / layout.WITHDRAWN / f"{self.stream}.json", files.seal(body, self._key))
+            self._withdraw(self._next - 1)
 
-    def _set_up(self) -> None:
+    def _withdraw(self, number: int) -> None:
+        body = {"kind": "withdrawn", "stream": self.stream, "number": number}
+        self._write(self.folder / layout.WITHDRAWN / f"{self.stream}.json", files.seal(body, self._key))
+
+    def _check_usable(self) -> None:
+        """Said before a run is begun; a folder that is not there yet is made when there is work to write."""
+        there = next(place for place in (self.folder, *self.folder.parents) if place.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+            why = "cannot be written" if there.is_dir() else "is no folder"
+            raise EnvironmentFailure(f"the bundle folder {self.folder} cannot be used: {there} {why}")
+
+    def set_up(self) -> None:
+        """Make the folder with the program, if this was not done yet.
+
+        Raises:
+            EnvironmentFailure: if it cannot be written.
+        """
+        if self._is_set_up:
+            return
         blob, target = program(), self.folder / layout.PROGRAM
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -129,6 +163,9 @@ class BundleBox:
         if not same:
             self._write(target, blob)
         self._write(self.folder / "README.txt", _README.format(program=layout.PROGRAM).encode())
+        if self._void >= 0 or (self.folder / layout.WITHDRAWN / f"{self.stream}.json").exists():
+            self._withdraw(self._void)  # what an ended run withdrew is wanted again, what is asked for anew is not
+        self._is_set_up = True
 
     def _write(self, path: Path, blob: bytes) -> None:
         try:
@@ -150,12 +187,14 @@ class BundleBox:
                 self._add(sealed.sha256, layout.check_bundle(sealed, name, self.harness))
             except (Incomplete, Refused, KeyError, TypeError) as error:
                 self._say(name, f"bundle {name} of this run is not used again: {error or 'it is incomplete'}")
+                self._void = parts.number if not self._bundles else self._void
         if others:
             self._announce(f"{others} bundle(s) of this run are for another harness version: asked for again")
         self.scan(everything=True)
 
     def _add(self, sha256: str, body: dict[str, Any]) -> None:
-        written = self._bundles[sha256] = _Written(sha256, {}, {item["id"] for item in body["items"]})
+        ids = frozenset(item["id"] for item in body["items"])
+        written = self._bundles[sha256] = _Written(sha256, {}, ids, set(ids))
         for item in body["items"]:
             asked = (item["op"], item["args"].get("candidate", {}).get("sha256"))
             self._asked[item["id"]] = asked
@@ -168,7 +207,7 @@ class BundleBox:
         found: list[tuple[float, str, Result]] = []
         for name in files.names_in(folder):
             # A file that is brought once more, after it was refused, is looked at again.
-            stamp = _stamp(folder / name)
+            stamp = files.stamp(folder / name)
             if stamp in bundle.seen:
                 continue
             try:
@@ -203,7 +242,8 @@ class BundleBox:
         return None
 
     def _refuse(self, path: Path, reason: str) -> None:
-        self._say(f"{path}: {reason}", f"refused result {path.parent.name}/{path.name}: {reason}")
+        told = layout.with_remedy(reason)
+        self._say(f"{path}: {reason}", f"refused result {path.parent.name}/{path.name}: {told}")
 
     def _hear_refusals(self) -> None:
         for name in files.names_in(self.folder / layout.REFUSALS):
@@ -221,16 +261,8 @@ class BundleBox:
             self._announce(text)
 
 
-def _stamp(path: Path) -> tuple[str, int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return path.name, 0, 0
-    return path.name, found.st_mtime_ns, found.st_size
-
-
 def _model(device: dict[str, Any]) -> tuple[Any, ...]:
-    return device.get("kind"), device.get("name"), device.get("compute_capability")
+    return device.get("name"), device.get("compute_capability")
 
 
 def _name(device: object) -> str:

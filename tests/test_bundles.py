@@ -68,7 +68,8 @@ def test_a_whole_run_whose_work_is_done_in_a_copy_of_the_folder(tmp_path: Path) 
     document, said = run.finish()
     assert document["best"]["status"] == "PASSED" and document["ledger"]["evals"]["spent"] == EVALS
     assert document["candidates"]["measured"] == EVALS and trips <= 4
-    assert "on the host with the GPU run" in said
+    assert "there: python3 here/tilecast-worker.pyz --once" in said and "3 item(s) of work in" in said
+    assert "4 more item(s) in" in said and "run the worker again" in said
     first = json.loads(bundles_of(tmp_path / "here")[0].read_bytes().partition(b"\n")[2])
     assert [item["op"] for item in first["items"]] == ["preflight", "baselines", "bench"]
     log = logged(home())

@@ -25,6 +25,8 @@ _MAGIC = "tilecast-1"
 _UNSIGNED = "-"
 _HEAD_BYTES = 256
 
+Stamp = tuple[str, int, int]
+
 
 class Incomplete(Exception):
     """The file is not all there yet."""
@@ -144,6 +146,15 @@ def read(path: Path, key: bytes | None) -> Sealed:
         raise Incomplete from error
     finally:
         os.close(descriptor)
+
+
+def stamp(path: Path) -> Stamp:
+    """What changes when a file is brought once more."""
+    try:
+        found = path.stat()
+    except OSError:
+        return path.name, 0, 0
+    return path.name, found.st_mtime_ns, found.st_size
 
 
 def names_in(folder: Path, ending: str = ".json") -> list[str]:

@@ -7,6 +7,7 @@
     DIR/results/BUNDLE/ITEM-HASH.json
     DIR/refusals/…                 bundles that a worker would not do, with the reason
     DIR/workers/HOST-PID.json      what each worker is at, for people
+    DIR/README.txt                 how to run the worker, for people
 
 A stream is the work of one run. HASH is the beginning of the content's SHA-256.
 """
@@ -119,6 +120,15 @@ def check_version(body: Message, harness: str) -> None:
     """
     if body.get("harness") != harness:
         raise Refused(f"harness version {str(body.get('harness'))[:SHORT]}, and this is {harness[:SHORT]}")
+
+
+def with_remedy(reason: str) -> str:
+    """A reason for which a bundle or a result was refused, and what to do about it where that is known."""
+    if reason.startswith("altered"):
+        return f"{reason}; bring it again"
+    if reason.startswith("harness version"):
+        return f"{reason}; use the {PROGRAM} of this folder"
+    return reason
 
 
 def result_path(folder: Path, bundle: str, item: str, sha256: str) -> Path:

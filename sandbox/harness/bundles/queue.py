@@ -40,13 +40,18 @@ class WorkQueue:
     def __init__(self, folder: Path, harness: str, key: bytes | None, say: Callable[[str], None]) -> None:
         self._folder, self._harness, self._key, self._say = folder, harness, key, say
         self._bundles: dict[str, Bundle] = {}
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, tuple[files.Stamp, str]] = {}
         self.incomplete: list[str] = []
 
     @property
     def refused(self) -> dict[str, str]:
         """Bundles not done, by file name, with the reason."""
-        return dict(self._refused)
+        return {name: reason for name, (_, reason) in self._refused.items()}
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no bundles at all, usable or not."""
+        return not files.names_in(self._folder / layout.BUNDLES)
 
     def open_items(self) -> Iterator[Todo]:
         """Items without a result, oldest bundle first."""
@@ -92,7 +97,9 @@ class WorkQueue:
         return found
 
     def _take(self, name: str) -> Bundle | None:
-        if name in self._refused:
+        # One that is brought once more, after it was refused, is looked at again.
+        stamp = files.stamp(self._folder / layout.BUNDLES / name)
+        if name in self._refused and self._refused[name][0] == stamp:
             return None
         try:
             sealed = files.read(self._folder / layout.BUNDLES / name, self._key)
@@ -101,15 +108,16 @@ class WorkQueue:
             self.incomplete.append(name)
             return None
         except Refused as refusal:
-            self._refuse(name, str(refusal))
+            self._refuse(name, stamp, layout.with_remedy(str(refusal)))
             return None
         except (KeyError, TypeError, ValueError) as error:
-            self._refuse(name, f"altered: it lacks {error}")
+            self._refuse(name, stamp, layout.with_remedy(f"altered: it lacks {error}"))
             return None
+        self._refused.pop(name, None)
         return self._bundles[name]
 
-    def _refuse(self, name: str, reason: str) -> None:
-        self._refused[name] = reason
+    def _refuse(self, name: str, stamp: files.Stamp, reason: str) -> None:
+        self._refused[name] = (stamp, reason)
         self._say(f"refused bundle {name}: {reason}")
         body = {"kind": "refusal", "bundle": name, "reason": reason, "host": socket.gethostname()}
         try:

@@ -92,6 +92,16 @@ class Worker:
             self._say(f"left alone, for it is not all there yet: {name}")
         return self.done
 
+    def why_no_more(self) -> str:
+        """Why a worker that ended has nothing to do."""
+        refused, incomplete = self._queue.refused, self._queue.incomplete
+        if refused:
+            name, reason = next(iter(refused.items()))
+            return f"{len(refused)} bundle(s) refused, and their items not done: {name}: {reason}"
+        if incomplete:
+            return f"{len(incomplete)} bundle(s) not all there yet: run it again when they are"
+        return f"there are no bundles in {self._options.folder}" if self._queue.empty else "nothing more to do"
+
     def _next(self, elsewhere: set[str]) -> tuple[Todo | None, int]:
         """The next item, and how many were passed over because another worker is at them."""
         passed = 0
@@ -262,7 +272,7 @@ def work(options: WorkerOptions, say: Say) -> int:
     except OSError as error:
         print(f"error: {options.folder}: {error}", file=sys.stderr)
         return 3
-    say(f"{count} item(s) done, nothing more to do")
+    say(f"{count} item(s) done, {worker.why_no_more()}")
     return 0
 
 
