@@ -117,6 +117,40 @@ def test_nesting_and_what_would_wait_for_itself(tmp_path: Path) -> None:
         pass
 
 
+def test_heavy_work_and_who_times_never_wait_for_each_other(tmp_path: Path) -> None:
+    """One is inside and wants much memory, another has it and wants to be inside, a third waits at the gate to time."""
+    inside, heavy, timing = (Quiet(str(tmp_path / "lock"), sharers=3) for _ in range(3))
+    is_inside, is_heavy = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with inside.shared():
+            is_inside.set()
+            is_heavy.wait(10)
+            time.sleep(0.3)
+            with inside.heavy():
+                pass
+
+    def second() -> None:
+        is_inside.wait(10)
+        with heavy.heavy():
+            is_heavy.set()
+            time.sleep(0.6)
+            with heavy.shared():
+                pass
+
+    def third() -> None:
+        is_heavy.wait(10)
+        with timing.exclusive():
+            pass
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (first, second, third)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert not any(thread.is_alive() for thread in threads), "they wait for each other"
+
+
 def test_without_a_file_nothing_is_waited_for() -> None:
     one = Quiet()
     with one.exclusive(), Quiet().exclusive():

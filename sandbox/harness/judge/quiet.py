@@ -75,11 +75,19 @@ class Quiet:
 
     @contextmanager
     def heavy(self) -> Iterator[None]:
-        """Take much memory: one judge at a time. May be nested."""
+        """Take much memory: one judge at a time. May be nested; the device is in shared use inside.
+
+        That comes first: who had this lock and waited at the gate would wait for who times, who waits for those inside, of
+        whom one may wait for this lock.
+        """
         if self._path is None or self.sharers == 1 or getattr(self._own, "heavy", False):
             yield
             return
-        lock = _open(f"{self._path}.heavy")
+        with self.shared():
+            yield from self._alone_with_much(f"{self._path}.heavy")
+
+    def _alone_with_much(self, path: str) -> Iterator[None]:
+        lock = _open(path)
         try:
             start = time.monotonic()
             fcntl.flock(lock, fcntl.LOCK_EX)
