@@ -138,6 +138,61 @@ def test_none_is_made_while_something_is_timed(judge: Judge, monkeypatch: pytest
     assert making and not any(making)
 
 
+@pytest.mark.parametrize("op", ["baselines", "ceilings"])
+def test_none_is_made_while_baselines_or_the_device_are_measured(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch, op: str
+) -> None:
+    making: list[bool] = []
+    monkeypatch.setattr(judge.desk, op, lambda *_: making.append(judge.spare._thread is not None) or {})
+    asked(judge, top="raise ValueError")
+    assert judge.spare._thread is not None
+    asked(judge, op)
+    assert making == [False]
+
+
+def test_a_spare_that_cannot_be_made_for_whatever_reason_leaves_nothing(
+    judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Session] = []
+
+    def fails(self: Session, message: Any, doing: str, **_: Any) -> Any:
+        made.append(self)
+        raise RuntimeError("CUDA error: out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "request", fails)
+        judge.spare.prepare()
+        judge.spare.settle()
+    (session,) = made
+    assert not session.alive and judge.spare._ready is None
+    assert not os.path.exists(str(session.options.cache))
+    assert asked(judge)["status"] == "PASSED"
+
+
+def test_a_full_disk_does_not_end_the_candidate_that_is_checked(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> str:
+        raise OSError(28, "No space left on device")
+
+    asked(judge, top="# 1")
+    judge.spare.settle()
+    monkeypatch.setattr(judge.builds, "fresh", full)
+    assert asked(judge, top="# 2")["status"] == "PASSED"
+
+
+def test_a_spare_whose_folder_cannot_be_furnished_is_ended(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(folder: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    asked(judge, top="# 1")
+    judge.spare.settle()
+    ready = judge.spare._ready
+    assert ready is not None
+    monkeypatch.setattr(judge.builds, "furnish", full)
+    with pytest.raises(OSError, match="No space"):
+        judge.spare.take(ready.session.options)
+    assert not ready.session.alive and not os.path.exists(ready.folder)
+
+
 def test_closing_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     made = Judge(CPU, str(tmp_path), False, Zygotes(Quiet(str(tmp_path / "quiet"), sharers=2)))
     made.spare.useful = True

@@ -65,7 +65,7 @@ class Judge:
             "verify": self._verify,
             "bench": self._bench,
             "baselines": self._baselines,
-            "ceilings": lambda args, progress: self.desk.ceilings(self.device),
+            "ceilings": self._ceilings,
             "lint": self._lint,
             "evidence": self._evidence,
         }
@@ -164,8 +164,16 @@ class Judge:
             return refused(args["candidate"], refusal, str(self.device), self.zygotes.level)
 
     def _baselines(self, args: Message, progress: Progress) -> Message:
-        work = lambda: self.desk.baselines(self._verifier(args, progress), args["options"], progress)  # noqa: E731
+        def work() -> Message:
+            verifier = self._verifier(args, progress)
+            self.spare.settle()
+            return self.desk.baselines(verifier, args["options"], progress)
+
         return self._with_room(work, progress)
+
+    def _ceilings(self, args: Message, progress: Progress) -> Message:
+        self.spare.settle()
+        return self.desk.ceilings(self.device)
 
     def _with_room(self, work: Callable[[], Message], progress: Progress) -> Message:
         return with_another_try(work, self.device, self.zygotes.quiet.sharers, self._give_room, progress)

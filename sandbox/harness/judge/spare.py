@@ -6,14 +6,13 @@ something is timed (:meth:`Spare.settle`).
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from dataclasses import dataclass, replace
 
 import torch
 
 from tilecast.sandbox.harness.judge.build_folders import BuildFolders
-from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, WorkerFailed
+from tilecast.sandbox.harness.judge.failure import WorkerFailed
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 
@@ -39,7 +38,10 @@ class Spare:
         """Begin to make one, if there is none."""
         if not self.useful or self._thread is not None or self._ready is not None:
             return
-        folder = self._builds.fresh()
+        try:
+            folder = self._builds.fresh()
+        except OSError:  # the next candidate opens its own, and is told why
+            return
         self._thread = threading.Thread(target=self._make, args=(folder,), name="spare worker", daemon=True)
         self._thread.start()
 
@@ -55,16 +57,22 @@ class Spare:
         ready, self._ready = self._ready, None
         if ready is None:
             return None
-        session = ready.session
-        with contextlib.suppress(WorkerFailed):
-            session.request(_WAKE, "waking")  # killed meanwhile, it would be the candidate's fault
-            session.options = replace(options, cache=ready.folder)
-            if options.timeout_s is not None:
-                session.extend(options.timeout_s)
-            self._builds.furnish(ready.folder)
-            return session, ready.folder
-        self._discard(ready)
-        return None
+        try:
+            self._hand_over(ready, options)
+        except WorkerFailed:
+            self._discard(ready)
+            return None
+        except BaseException:
+            self._discard(ready)
+            raise
+        return ready.session, ready.folder
+
+    def _hand_over(self, ready: _Ready, options: SessionOptions) -> None:
+        ready.session.request(_WAKE, "waking")  # killed meanwhile, it would be the candidate's fault
+        ready.session.options = replace(options, cache=ready.folder)
+        if options.timeout_s is not None:
+            ready.session.extend(options.timeout_s)
+        self._builds.furnish(ready.folder)
 
     def close(self) -> None:
         """End it."""
@@ -82,7 +90,7 @@ class Spare:
             session = Session.open(self._zygotes, SessionOptions(self._device, timeout_s=None, cache=folder))
             session.request(_WAKE, "opening of the device")
             self._ready = _Ready(session, folder)
-        except (EnvironmentBroken, WorkerFailed):  # then the next candidate opens its own, and is told why
+        except Exception:  # noqa: BLE001 - whatever it was: the next candidate opens its own, and is told why
             if session is not None:
                 session.close()
             self._builds.drop(folder)
