@@ -13,7 +13,7 @@ import torch
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
-from tilecast.sandbox.harness.judge.zygotes import Zygotes
+from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes
 from tilecast.sandbox.harness.tensors import TensorSpec
 from tilecast.sandbox.harness.wire import COMPILED, COMPILING, Message
 from tilecast.sandbox.harness.worker import guards
@@ -124,6 +124,68 @@ def test_announcing_without_end_is_refused(shared: Zygotes) -> None:
     with pytest.raises(WorkerFailed) as failed:
         called(shared, "[announcer._conversation.say('compiling') for _ in range(5000)]")
     assert failed.value.failure.status == "REWARD_HACK"
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "(announcer._conversation.say('compiling'), time.sleep(60))",
+        "(announcer._conversation.say('compiling'), announcer._conversation.channel._sock.send(b'{' + bytes([10])), time.sleep(60))",
+        "(announcer._conversation.say('compiling'), announcer._conversation.channel._sock.close(), time.sleep(60))",
+    ],
+)
+def test_who_says_that_it_compiles_and_fails_is_ended_before_the_device_is_waited_for(
+    shared: Zygotes, lock: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would run on beside the one who times, for as long as that takes."""
+    other, until, seen = Quiet(lock, sharers=2), threading.Event(), dict[str, bool]()
+    real = shared.quiet.let_go
+
+    def let_go() -> None:
+        real()
+        threading.Thread(target=time_something).start()
+
+    def time_something() -> None:
+        with other.exclusive():
+            seen["ended meanwhile"] = until.wait(8.0)
+
+    def kill(self: WorkerProcess) -> None:
+        until.set()
+        end(self)
+
+    end = WorkerProcess.kill
+    monkeypatch.setattr(shared.quiet, "let_go", let_go)
+    monkeypatch.setattr(WorkerProcess, "kill", kill)
+    with pytest.raises(WorkerFailed):
+        called(shared, how, timeout_s=3.0)
+    assert seen == {"ended meanwhile": True}
+
+
+def test_waiting_for_others_makes_no_call_look_slow(shared: Zygotes, lock: str) -> None:
+    """Slow calls are asked less: who announces compilers that there are not must not be asked less for it."""
+    other = Quiet(lock, sharers=2)
+    real = shared.quiet.let_go
+
+    def let_go() -> None:
+        real()
+        thread = threading.Thread(target=time_something)
+        thread.start()
+        has.wait(10.0)
+
+    def time_something() -> None:
+        with other.exclusive():
+            has.set()
+            time.sleep(2.0)
+
+    has = threading.Event()
+    shared.quiet.let_go = let_go  # type: ignore[method-assign]
+    with Session.open(shared, SessionOptions(CPU)) as session:
+        session.load(COMPILES.format(how="with announcer.step(): pass"))
+        session.construct("ModelNew", [])
+        prepared = session.prepare([torch.randn(100)], [TensorSpec.dense((100,), torch.float32)])
+        start = time.monotonic()
+        result = session.call(prepared, watch=False)
+        assert time.monotonic() - start > 1.5 and result.judge_ms < 1000
 
 
 def test_in_exclusive_use_nothing_is_let_go(lock: str) -> None:

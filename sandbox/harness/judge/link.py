@@ -60,6 +60,8 @@ class WorkerLink:
         self._nonce: str | None = None
         self._dead: Failure | None = None
         self.locked = False
+        self.waited_s = 0.0
+        """For how long others had the device within requests, in all."""
         self.buffers: set[str] = set()
         """Names in the state of the module built last that are buffers, not parameters."""
         patience_s = MEMORY_PATIENCE_S if quiet.sharers > 1 else 0.0
@@ -108,9 +110,10 @@ class WorkerLink:
             # A helper's compiler is not heard: it may hold what the one who times waits for.
             hears = {"hears": True} if self.quiet.sharers > 1 and self.options.whose == CANDIDATE else {}
             self._worker.channel.send({**message, **hears, "seq": self._sequence}, timeout_s=max(0.1, limit))
-            reply, waited_s = self._answer(start + limit, doing)
+            waited_s = self.waited_s
+            reply = self._answer(start + limit, doing)
             if self._left_s is not None:
-                self._left_s -= time.monotonic() - start - waited_s
+                self._left_s -= time.monotonic() - start - (self.waited_s - waited_s)
         except WireTimeout:
             allowed = self.options.timeout_s or timeout_s or self.options.request_timeout_s
             raise self._fail(Failure("TIMEOUT", f"did not finish within {allowed:g} s (during {doing})")) from None
@@ -118,35 +121,34 @@ class WorkerLink:
             raise self._fail(self._obituary(doing)) from None
         except WireError as error:
             raise self._forged(f"the answer during {doing} is not one: {error}") from error
+        finally:
+            # A worker that failed is gone by now: whoever has the device meanwhile is not kept from it, nor disturbed.
+            self.quiet.take_back()
         failure = reply.get("failure")
         if isinstance(failure, dict):
             raise WorkerFailed(_reported(failure), self.options.whose)
         return reply
 
-    def _answer(self, end: float, doing: str) -> tuple[Message, float]:
-        """The answer, bound to the request, and the seconds for which others had the device while the worker compiled.
-
-        Only where judges share a device does a worker say that it compiles: meanwhile another may time.
+    def _answer(self, end: float, doing: str) -> Message:
+        """The answer, bound to the request. Only where judges share a device does a worker say that it compiles: meanwhile
+        another may time, and ``waited_s`` grows by what that took.
         """
-        waited_s, events = 0.0, 0
-        try:
-            while True:
-                reply = self._worker.channel.receive(max(0.0, end - time.monotonic()))
-                if reply.get("re") != self._sequence or reply.get("nonce") != self._nonce:
-                    raise self._forged(f"an answer during {doing} does not belong to the request")
-                if "event" not in reply:
-                    return reply, waited_s
-                events += 1
-                if self.quiet.sharers == 1 or events > _MOST_EVENTS:
-                    raise self._forged(f"during {doing} the worker said what nobody wants to hear")
-                if reply["event"] == COMPILING:
-                    self.quiet.let_go()
-                    continue
-                waited = self.quiet.take_back()
-                waited_s, end = waited_s + waited, end + waited
-                self._worker.channel.send({"go": True})
-        finally:
-            self.quiet.take_back()
+        events = 0
+        while True:
+            reply = self._worker.channel.receive(max(0.0, end - time.monotonic()))
+            if reply.get("re") != self._sequence or reply.get("nonce") != self._nonce:
+                raise self._forged(f"an answer during {doing} does not belong to the request")
+            if "event" not in reply:
+                return reply
+            events += 1
+            if self.quiet.sharers == 1 or events > _MOST_EVENTS:
+                raise self._forged(f"during {doing} the worker said what nobody wants to hear")
+            if reply["event"] == COMPILING:
+                self.quiet.let_go()
+                continue
+            waited_s = self.quiet.take_back()
+            self.waited_s, end = self.waited_s + waited_s, end + waited_s
+            self._worker.channel.send({"go": True})
 
     def _send(self, message: Message, fds: Sequence[int] = ()) -> None:
         try:

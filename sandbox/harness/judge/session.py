@@ -128,9 +128,7 @@ class Session(WorkerLink):
         self.memory.poison_outputs(prepared)
         message = {**prepared.to_message(), "op": "call", "poison": poison, "hold": hold, "seed": seed, "watch": watch}
         message["scribble"] = scribble
-        start = time.perf_counter()
-        reply = self.request(message, "call")
-        judge_ms = (time.perf_counter() - start) * 1e3
+        reply, judge_ms = self._timed(message, "call")
         try:
             return self._result(reply, prepared, self._sequence, float(reply["call_ns"]) / 1e6, judge_ms)
         except (KeyError, TypeError, ValueError) as error:
@@ -149,9 +147,7 @@ class Session(WorkerLink):
         calls = [prepared.to_message() for prepared in batch]
         message = {"op": "many", "calls": calls, "sync_each": sync_each, "flush_bytes": flush_bytes}
         self._synchronize()
-        start = time.perf_counter()
-        reply = self.request(message, "timed calls")
-        judge_ms = (time.perf_counter() - start) * 1e3
+        reply, judge_ms = self._timed(message, "timed calls")
         number = self._sequence
         try:
             walls = [float(value) / 1e6 for value in reply["wall_ns"]]
@@ -165,6 +161,12 @@ class Session(WorkerLink):
             return BatchResult(results, events, walls, judge_ms, findings_of(reply))
         except (KeyError, TypeError, ValueError) as error:
             raise self._forged(f"the answer to timed calls makes no sense: {error}") from error
+
+    def _timed(self, message: Message, doing: str) -> tuple[Message, float]:
+        """The answer and the milliseconds that it took, without those for which others had the device."""
+        start = time.perf_counter() - self.waited_s
+        reply = self.request(message, doing)
+        return reply, (time.perf_counter() - self.waited_s - start) * 1e3
 
     def recheck(self, result: CallResult, prepared: Prepared) -> list[Tensor | None]:
         """The outputs of an earlier call (still held) as they are now; empty if the worker does not hold them."""
