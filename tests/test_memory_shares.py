@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tilecast.sandbox.harness import arena
 from tilecast.sandbox.harness.device_memory import give_back
 from tilecast.sandbox.harness.judge import reference as reference_module
 from tilecast.sandbox.harness.judge import room
@@ -29,7 +30,7 @@ from tilecast.sandbox.harness.judge.failure import (
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.reference import Reference
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
-from tilecast.sandbox.harness.judge.shared_memory import room_for
+from tilecast.sandbox.harness.judge.shared_memory import SharedMemory, room_for
 from tilecast.sandbox.harness.judge.study import Study
 from tilecast.sandbox.harness.judge.timing import ceilings
 from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
@@ -118,6 +119,53 @@ def test_trimming_frees_what_is_not_in_use_and_nothing_else(session: Session) ->
     session.memory.discard(kept)
     session.memory.trim()
     assert session.memory.held_bytes == 0
+
+
+def test_memory_that_a_worker_could_not_take_is_not_counted(session: Session) -> None:
+    """Else all that is made later would have another number in the worker."""
+    real, fails = session.memory.announce, [True]
+
+    def announce(new: arena.Arena) -> None:
+        if fails.pop():
+            raise WorkerFailed(Failure("OUT_OF_MEMORY", "full"))
+        fails.append(False)
+        real(new)
+
+    held = session.memory.held_bytes
+    session.memory.announce = announce
+    with pytest.raises(WorkerFailed):
+        session.memory.allocate(100 * MIB)
+    assert session.memory.held_bytes == held
+    fails.append(False)
+    wanted, got = answer(session, 20000)
+    assert torch.equal(wanted, got)
+
+
+def test_memory_shared_on_a_gpu_is_overwritten_before_a_worker_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge's own freed memory comes back as it was, expected outputs and all."""
+    calls: list[tuple[str, list[int]]] = []
+
+    def call(name: str, *arguments: object) -> None:
+        if name == "cuMemAlloc_v2":
+            arguments[0]._obj.value = 4096  # type: ignore[attr-defined]
+            return
+        calls.append((name, [item.value for item in arguments]))  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(arena, "_make_context", lambda device: None)
+    monkeypatch.setattr(arena, "_driver_call", call)
+    arena.create(1000, torch.device("cuda:0"))
+    assert calls == [("cuMemsetD8_v2", [4096, 0xFF, 1024]), ("cuCtxSynchronize", [])]
+
+
+def test_results_that_cannot_be_taken_leave_no_memory_in_use() -> None:
+    memory = SharedMemory(CPU, lambda new: None, lambda numbers: None)
+    session = Failing(0, alive=False)
+    session.memory, session.request = memory, lambda message, doing: session()  # type: ignore[attr-defined]
+    spec = TensorSpec.dense((10,), torch.float32).to_message()
+    with pytest.raises(HelperLost):
+        patient(session, 1, True)._take({"tensors": [spec]})
+    memory.trim()
+    assert memory.held_bytes == 0
 
 
 def test_after_a_comparison_the_pools_are_given_back(

@@ -69,7 +69,8 @@ class CudaArena:
 
     @classmethod
     def create(cls, size: int, device: torch.device) -> CudaArena:
-        """New, uninitialised, in the judge.
+        """New, in the judge, filled with 0xFF: the driver clears what other processes had, not what this one freed before,
+        which may have been expected outputs.
 
         Raises:
             ArenaError: if the device has not so much memory.
@@ -77,7 +78,14 @@ class CudaArena:
         _make_context(device)
         pointer = ctypes.c_uint64()
         _driver_call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(size))
-        return cls(int(pointer.value), size, device, owned=True)
+        made = cls(int(pointer.value), size, device, owned=True)
+        try:
+            _driver_call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(0xFF), ctypes.c_size_t(size))
+            _driver_call("cuCtxSynchronize")  # another process will see it, which no stream orders
+        except ArenaError:
+            made.close()
+            raise
+        return made
 
     @classmethod
     def attach(cls, handle: bytes, size: int, device: torch.device) -> CudaArena:

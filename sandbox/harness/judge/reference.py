@@ -212,11 +212,13 @@ class Reference:
     def _take(self, reply: Message) -> list[Tensor]:
         specs = [TensorSpec.from_message(item) for item in reply["tensors"]]
         memory = self.session.memory
-        regions = [memory.allocate(spec.extent) for spec in specs]
-        self._request({"op": "take", "spaces": [region.to_message() for region in regions]}, "hand-over of results")
-        copies = [memory.copy_out(region, spec) for region, spec in zip(regions, specs, strict=True)]
-        memory.release(regions)
-        return copies
+        regions = []
+        try:
+            regions += [memory.allocate(spec.extent) for spec in specs]
+            self._request({"op": "take", "spaces": [region.to_message() for region in regions]}, "hand-over of results")
+            return [memory.copy_out(region, spec) for region, spec in zip(regions, specs, strict=True)]
+        finally:
+            memory.release(regions)
 
     @contextmanager
     def careful(self, call_bytes: int) -> Iterator[None]:

@@ -111,8 +111,12 @@ class SharedMemory:
                 block.used, block.live = block.used + room, block.live + 1
                 return Region(index, block.used - room, size)
         new = self._new_arena(max(room, _LEAST_ARENA[self.device.type]))
+        try:
+            self.announce(new)
+        except BaseException:  # the worker did not take it: it numbers what it has as this list does
+            new.close()
+            raise
         self._blocks.append(_Block(new, room, 1))
-        self.announce(new)
         return Region(len(self._blocks) - 1, 0, size)
 
     def _new_arena(self, size: int) -> arena.Arena:
