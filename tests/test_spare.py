@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from tilecast.sandbox.harness.judge import zygotes as zygotes_module
 from tilecast.sandbox.harness.judge.__main__ import Judge
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.session import Session
@@ -191,6 +192,27 @@ def test_a_spare_whose_folder_cannot_be_furnished_is_ended(judge: Judge, monkeyp
     with pytest.raises(OSError, match="No space"):
         judge.spare.take(ready.session.options)
     assert not ready.session.alive and not os.path.exists(ready.folder)
+
+
+def test_threads_that_find_no_fork_server_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is forgotten would outlive the judge's other workers, with its own."""
+    started: list[object] = []
+
+    class Slow:
+        alive = True
+
+        def __init__(self, *, interpret: bool) -> None:
+            time.sleep(0.2)
+            started.append(self)
+
+    monkeypatch.setattr(zygotes_module, "_Server", Slow)
+    servers = Zygotes()
+    threads = [threading.Thread(target=servers.start) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(started) == 1
 
 
 def test_closing_leaves_no_process_and_no_folder(tmp_path: Path) -> None:

@@ -110,11 +110,14 @@ class _Server:
         """
         if self.abilities:
             return
-        try:
-            self.abilities = self.control.receive(_START_TIMEOUT_S)["abilities"]
-        except WireError as error:
-            code = self.process.poll()
-            raise EnvironmentBroken(f"the fork server did not start ({error}; exit status {code})") from error
+        with self.turn:
+            if self.abilities:
+                return
+            try:
+                self.abilities = self.control.receive(_START_TIMEOUT_S)["abilities"]
+            except WireError as error:
+                code = self.process.poll()
+                raise EnvironmentBroken(f"the fork server did not start ({error}; exit status {code})") from error
 
     def spawn(self, job: str, args: dict[str, Any], enclosure: Enclosure, limits: Limits) -> WorkerProcess:
         """A new confined worker."""
@@ -179,12 +182,13 @@ class _Server:
 
     def stop(self) -> None:
         """End it; what it forked goes with it."""
-        self.control.close()
-        try:
-            self.process.wait(5.0)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        with self.turn:
+            self.control.close()
+            try:
+                self.process.wait(5.0)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
 
 
 class Zygotes:
@@ -192,6 +196,7 @@ class Zygotes:
 
     def __init__(self, quiet: Quiet | None = None) -> None:
         self._servers: dict[bool, _Server] = {}
+        self._turn = threading.Lock()
         self.quiet = quiet or Quiet()
 
     def start(self, *, interpret: bool = False) -> None:
@@ -199,10 +204,11 @@ class Zygotes:
         self._server(interpret)
 
     def _server(self, interpret: bool) -> _Server:
-        server = self._servers.get(interpret)
-        if server is None or not server.alive:
-            server = self._servers[interpret] = _Server(interpret=interpret)
-        return server
+        with self._turn:  # two threads that find it dead start one, not two of which one is forgotten
+            server = self._servers.get(interpret)
+            if server is None or not server.alive:
+                server = self._servers[interpret] = _Server(interpret=interpret)
+            return server
 
     def warm(self) -> None:
         """Let the native server initialise the compilers: the jobs forked after that start faster.
