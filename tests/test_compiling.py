@@ -120,9 +120,12 @@ def test_half_an_announcement_changes_nothing(shared: Zygotes, lock: str, how: s
         pass
 
 
-def test_announcing_without_end_is_refused(shared: Zygotes) -> None:
+@pytest.mark.parametrize(
+    "how", ["[announcer._conversation.say('compiling') for _ in range(5000)]", "announcer._conversation.say(['done'])"]
+)
+def test_announcing_without_end_and_what_is_no_announcement_are_refused(shared: Zygotes, how: str) -> None:
     with pytest.raises(WorkerFailed) as failed:
-        called(shared, "[announcer._conversation.say('compiling') for _ in range(5000)]")
+        called(shared, how)
     assert failed.value.failure.status == "REWARD_HACK"
 
 

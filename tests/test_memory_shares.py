@@ -275,6 +275,11 @@ def test_a_lost_worker_of_the_judges_own_is_replaced_once_also_where_nobody_shar
     assert tried([HelperLost("gone")], 1) == (["work", "room", "work"], "HelperLost")
 
 
+def test_the_seconds_of_all_tries_are_charged() -> None:
+    answers = [{"status": "OUT_OF_MEMORY", "seconds": 5.0}, {"status": "PASSED", "seconds": 2.0}]
+    assert with_another_try(lambda: answers.pop(0), CPU, 2, lambda: None, lambda text: None)["seconds"] == 7.0
+
+
 @pytest.mark.parametrize("other", ["PASSED", "INCORRECT_NUMERICAL", ProblemRefused("INVALID_REFERENCE", "bad")])
 def test_nothing_else_is_tried_again(other: Exception | str) -> None:
     assert tried([other], 4)[0] == ["work"]

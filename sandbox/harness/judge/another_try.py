@@ -25,16 +25,19 @@ def with_another_try(
     """Do it, and again where that may help, with all that this judge keeps given back before.
 
     Only the last try's failure is believed. A judge that has the device to itself tries again only if it lost a worker.
+    The answer's ``seconds`` are those of all tries that were answered: the device was used in each.
 
     Raises:
         OutOfDeviceMemory, torch.OutOfMemoryError, HelperLost, ProblemRefused: as the last try raised it.
     """
     tries = 1 if sharers == 1 else TRIES_BESIDE_OTHERS
-    number = 0
+    number, spent_s = 0, 0.0
     while True:
         number += 1
         try:
             answer = work()
+            if "seconds" in answer:
+                answer["seconds"] = spent_s = answer["seconds"] + spent_s
             if answer.get("status") != "OUT_OF_MEMORY" or number >= tries:
                 return answer
             why = _FULL

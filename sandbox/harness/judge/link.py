@@ -26,7 +26,7 @@ from tilecast.sandbox.harness.judge.room import MEMORY_PATIENCE_S
 from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
 from tilecast.sandbox.harness.judge.surroundings import limits_for
 from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes
-from tilecast.sandbox.harness.wire import COMPILING, Message, WireClosed, WireError, WireTimeout
+from tilecast.sandbox.harness.wire import COMPILED, COMPILING, Message, WireClosed, WireError, WireTimeout
 
 _UP_TIMEOUT_S = 60.0
 _MOST_EVENTS = 2000
@@ -141,7 +141,7 @@ class WorkerLink:
             if "event" not in reply:
                 return reply
             events += 1
-            if self.quiet.sharers == 1 or events > _MOST_EVENTS:
+            if self.quiet.sharers == 1 or events > _MOST_EVENTS or reply["event"] not in (COMPILING, COMPILED):
                 raise self._forged(f"during {doing} the worker said what nobody wants to hear")
             if reply["event"] == COMPILING:
                 self.quiet.let_go()
