@@ -30,7 +30,7 @@ from tilecast.sandbox.harness.judge.failure import (
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.reference import Reference
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
-from tilecast.sandbox.harness.judge.shared_memory import SharedMemory, room_for
+from tilecast.sandbox.harness.judge.shared_memory import POISON, SharedMemory, room_for
 from tilecast.sandbox.harness.judge.study import Study
 from tilecast.sandbox.harness.judge.timing import ceilings
 from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
@@ -102,6 +102,17 @@ def test_sizes_a_little_apart_take_turns_in_one_place(session: Session) -> None:
         wanted, got = answer(session, rows)
         assert torch.equal(wanted, got)
     assert session.memory.held_bytes == held
+
+
+def test_behind_the_end_nothing_is_left_of_what_was_longer() -> None:
+    made: list[arena.Arena] = []
+    memory = SharedMemory(CPU, made.append, lambda numbers: None)
+    longer = memory.allocate(8190)
+    memory.memory(longer).fill_(1)
+    memory.release([longer])
+    shorter = memory.allocate(8000)
+    assert shorter.at == longer.at and room_for(8000) == room_for(8190)
+    assert bool((made[0].memory(shorter.at + 8000, 190) == POISON).all())
 
 
 def test_trimming_frees_what_is_not_in_use_and_nothing_else(session: Session) -> None:

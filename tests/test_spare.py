@@ -194,6 +194,26 @@ def test_a_spare_whose_folder_cannot_be_furnished_is_ended(judge: Judge, monkeyp
     assert not ready.session.alive and not os.path.exists(ready.folder)
 
 
+def test_waiting_for_a_spare_that_waits_for_other_judges_is_no_use_of_the_device(tmp_path: Path) -> None:
+    lock = str(tmp_path / "quiet")
+    judge = Judge(CPU, None, False, Zygotes(Quiet(lock, sharers=2)))
+    judge.spare.useful = True
+    try:
+        judge.zygotes.abilities()
+        with Quiet(lock, sharers=2).exclusive():
+            judge.spare.prepare()
+            time.sleep(1.0)
+            thread = judge.spare._thread
+            assert thread is not None and thread.is_alive()
+            waits = threading.Thread(target=judge.spare.settle)
+            waits.start()
+            time.sleep(1.0)
+        waits.join()
+        assert 0.8 < judge.zygotes.quiet.waited_s < 1.9, "the second of the two is counted"
+    finally:
+        judge.close()
+
+
 def test_threads_that_find_no_fork_server_start_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that is forgotten would outlive the judge's other workers, with its own."""
     started: list[object] = []

@@ -66,12 +66,20 @@ class Quiet:
             start = time.monotonic()
             fcntl.flock(gate, kind)
             fcntl.flock(inside, kind)
-            waited_s = time.monotonic() - start
-            if threading.get_ident() == self._counted:
-                self.waited_s += waited_s
-            return waited_s
+            return self._count(time.monotonic() - start)
         finally:
             os.close(gate)
+
+    def _count(self, waited_s: float) -> float:
+        self._own.waited_s = self.thread_waited_s + waited_s
+        if threading.get_ident() == self._counted:
+            self.waited_s += waited_s
+        return waited_s
+
+    @property
+    def thread_waited_s(self) -> float:
+        """Seconds that the calling thread has waited for others."""
+        return getattr(self._own, "waited_s", 0.0)
 
     @contextmanager
     def heavy(self) -> Iterator[None]:
@@ -91,8 +99,7 @@ class Quiet:
         try:
             start = time.monotonic()
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if threading.get_ident() == self._counted:
-                self.waited_s += time.monotonic() - start
+            self._count(time.monotonic() - start)
             self._own.heavy = True
             yield
         finally:

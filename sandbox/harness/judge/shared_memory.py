@@ -104,7 +104,10 @@ class SharedMemory:
         room = room_for(size)
         if self._free.get(room):
             found = self._free[room].pop()
-            self._block(found).live += 1
+            reused = self._block(found)
+            reused.live += 1
+            if size != found.size:  # what was longer must not be read on behind the end
+                reused.owner.memory(found.at + size, room - size).fill_(POISON)
             return Region(found.arena, found.at, size)
         for index, block in enumerate(self._blocks):
             if block is not None and block.used + room <= block.owner.size:

@@ -7,6 +7,7 @@ something is timed (:meth:`Spare.settle`).
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, replace
 
 import torch
@@ -33,6 +34,7 @@ class Spare:
         self.useful = device.type == "cuda"
         self._thread: threading.Thread | None = None
         self._ready: _Ready | None = None
+        self._waited_s = 0.0
 
     def prepare(self) -> None:
         """Begin to make one, if there is none."""
@@ -46,10 +48,13 @@ class Spare:
         self._thread.start()
 
     def settle(self) -> None:
-        """Wait until none is being made."""
+        """Wait until none is being made. As far as that one waits for other judges, so does this thread."""
         if self._thread is not None:
+            start = time.monotonic()
             self._thread.join()
             self._thread = None
+            self._zygotes.quiet.waited_s += min(self._waited_s, time.monotonic() - start)
+            self._waited_s = 0.0
 
     def take(self, options: SessionOptions) -> tuple[Session, str] | None:
         """The spare as a session with these options, and its folder for compilers; None if there is none that lives."""
@@ -94,6 +99,8 @@ class Spare:
             if session is not None:
                 session.close()
             self._builds.drop(folder)
+        finally:
+            self._waited_s = self._zygotes.quiet.thread_waited_s
 
     def _discard(self, ready: _Ready) -> None:
         ready.session.close()
