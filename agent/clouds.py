@@ -6,6 +6,7 @@ cluster is stopped. Data only; nothing is started here.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -16,6 +17,8 @@ INSTANCES = {"aws": "g6e.2xlarge", "azure": "Standard_NC40ads_H100_v5"}
 """GPU instance taken where none is named: each has one GPU."""
 REGIONS = {"aws": "us-west-2", "azure": "westus3"}
 DISK_GB = 200
+JOIN_S = 1800
+"""Seconds that a run waits for its first GPU node: a machine, an image and packages of some gigabytes."""
 ENVIRONMENT = "RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0"
 """Of each node's Ray: no reports home, and evaluators that do not give way to everything else on the machine."""
 
@@ -207,19 +210,31 @@ def _pod(order: ClusterOrder, pinned: Pins, head: bool) -> dict[str, Any]:
     return spec
 
 
-def commands(order: ClusterOrder, file: str) -> list[str]:
-    """To start the cluster, to run on it, and to stop it."""
+def run_settings(order: ClusterOrder) -> str:
+    """The run's ``tilecast.toml``: GPU nodes come only when ``[ray] workers`` asks for them, and take minutes to come."""
+    return f"[ray]\nworkers = {order.gpus * order.max_nodes}\njoin_s = {JOIN_S}\n"
+
+
+def commands(order: ClusterOrder, file: str, settings: str) -> list[str]:
+    """To start the cluster, to run on it, and to stop it.
+
+    Args:
+        order: what was asked for.
+        file: the cluster's configuration.
+        settings: the file with :func:`run_settings`, copied to where the run finds it as ``tilecast.toml``.
+    """
+    file, settings = shlex.quote(file), shlex.quote(settings)
     run = "tilecast optimize PROBLEM --device ray:auto --max-evals 200"
     if order.kind == "kubernetes":
         head = f"$(kubectl get pod -l ray.io/cluster={order.name},ray.io/node-type=head -o name | cut -d/ -f2)"
-        copy = f"kubectl cp PROBLEM {head}:PROBLEM"
+        copy = f"kubectl cp {settings} {head}:tilecast.toml && kubectl cp PROBLEM {head}:PROBLEM"
         tilecast = run.replace("tilecast ", "python -m tilecast.agent.cli.app ", 1) if order.package else run
         return [
             f"kubectl apply -f {file}",
             f"{copy} && kubectl exec -it {head} -- {tilecast}",
             f"kubectl delete -f {file}",
         ]
-    copy = f"ray rsync-up {file} PROBLEM/ '~/PROBLEM/'"
+    copy = f"ray rsync-up {file} {settings} '~/tilecast.toml' && ray rsync-up {file} PROBLEM/ '~/PROBLEM/'"
     return [f"ray up -y {file}", f"{copy} && ray exec {file} '{run}'", f"ray down -y {file}"]
 
 

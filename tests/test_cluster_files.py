@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from tilecast.agent.cli.app import app
 from tilecast.agent.clouds import KINDS, ClusterOrder, commands, configuration, pins
+from tilecast.agent.config import resolve
 from tilecast.sandbox.cluster.schema import loaded, ray_version
 from tilecast.sandbox.errors import UsageError
 
@@ -57,7 +58,7 @@ def test_the_written_file_is_what_ray_was_shown(kind: str, tmp_path: Path) -> No
     assert not re.search(r"(?i)secret_|password|api_key|aws_access|BEGIN [A-Z ]*PRIVATE|ssh_private_key", text)
     lines = done.output.splitlines()
     assert "Nothing was started" in lines[0]
-    assert [line.split()[0] for line in lines[1:]] == ["start", "run", "stop"]
+    assert [line.split()[0] for line in lines[2:]] == ["start", "run", "stop"]
 
 
 def test_spot_or_not_is_said_in_each_clouds_own_words() -> None:
@@ -73,7 +74,35 @@ def test_an_image_that_has_everything_needs_no_installation() -> None:
     pod = config["spec"]["workerGroupSpecs"][0]["template"]["spec"]
     assert "initContainers" not in pod and pod["containers"][0]["image"] == "registry.example/tilecast:1"
     assert pod["nodeSelector"] == {"pool": "gpu"}
-    assert "-- tilecast optimize" in commands(order, "f.yaml")[1]
+    assert "-- tilecast optimize" in commands(order, "f.yaml", "f.toml")[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_run_finds_settings_that_ask_for_every_gpu(kind: str, tmp_path: Path) -> None:
+    file, settings = tmp_path / "a b.yaml", tmp_path / "a b.tilecast.toml"
+    done = CliRunner().invoke(app, ["cluster", kind, "--output", str(file), "--max-nodes", "3", "--gpus", "2"])
+    assert done.exit_code == 0, done.output
+    run = next(line for line in done.output.splitlines() if line.startswith("run "))
+    before = run.partition("&&")[0]
+    assert f"'{settings}'" in before and re.search(r"[:/]tilecast\.toml", before), (
+        "copied to where the run looks for it"
+    )
+    (tmp_path / "tilecast.toml").write_text(settings.read_text())
+    found = resolve(cwd=tmp_path, environ={}).cluster
+    assert (found.workers, found.join_s, found.evaluators) == (6, 1800.0, "gpu")
+
+
+def test_a_file_that_is_there_is_written_over_only_with_force(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    for there in (file, tmp_path / "c.tilecast.toml"):
+        there.write_text("mine")
+        done = CliRunner().invoke(app, ["cluster", "aws", "--output", str(file)])
+        assert isinstance(done.exception, UsageError) and there.read_text() == "mine"
+        assert f"{there}: is there already; write over it with --force" in str(done.exception)
+        there.unlink()
+    file.write_text("mine")
+    assert CliRunner().invoke(app, ["cluster", "aws", "--output", str(file), "--force"]).exit_code == 0
+    assert "cluster_name" in file.read_text()
 
 
 @pytest.mark.parametrize(
@@ -82,6 +111,13 @@ def test_an_image_that_has_everything_needs_no_installation() -> None:
         (["gcp"], "cluster 'gcp' is not known; there are aws, azure, kubernetes"),
         (["aws", "--node-selector", "a=b"], "--node-selector is for kubernetes"),
         (["kubernetes", "--node-selector", "ab"], "is not KEY=VALUE"),
+        (["kubernetes", "--instance", "p5"], "--instance p5: is for aws and azure"),
+        (["kubernetes", "--region", "eu"], "--region eu: is for aws and azure"),
+        (
+            ["aws", "--package", "none"],
+            "--package none: Ray's own image has no tilecast; name one that has it with --image",
+        ),
+        (["azure", "--package", "none"], "--package none: Ray's own image has no tilecast"),
         (["aws", "--output", "/nowhere/x.yaml"], "--output /nowhere/x.yaml: No such file"),
     ],
 )

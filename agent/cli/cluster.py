@@ -28,18 +28,20 @@ def cluster(
     node_selector: Annotated[
         list[str] | None, typer.Option(help="Label of Kubernetes nodes for GPU pods.", metavar="KEY=VALUE")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
 ) -> None:
     """Write the configuration of a Ray cluster for `--device ray`; nothing is started, and no secret is in it.
 
     Examples: tilecast cluster aws --instance p5.48xlarge --gpus 8 --max-nodes 2
     | tilecast cluster kubernetes --node-selector cloud.google.com/gke-spot=true
     """
-    from tilecast.agent.clouds import KINDS, ClusterOrder, commands, configuration, pins
+    from tilecast.agent.clouds import KINDS, ClusterOrder, commands, configuration, pins, run_settings
     from tilecast.sandbox.cluster.schema import loaded, ray_version
     from tilecast.sandbox.errors import UsageError
 
     if kind not in KINDS:
         raise UsageError(f"cluster {kind!r} is not known; there are {', '.join(KINDS)}")
+    _check(kind, instance, region, image, package)
     order = ClusterOrder(
         kind=kind,
         name=name,
@@ -56,10 +58,41 @@ def cluster(
     config = configuration(order, pins(ray_version(), order.package))
     loaded(config)
     file = output or Path(f"{name}-{kind}.yaml")
-    _write(file, config, order.kind)
+    settings = file.with_name(f"{file.stem}.tilecast.toml")
+    _refuse_overwriting([file, settings], force)
+    _write(file, _text(config, order.kind))
+    _write(settings, run_settings(order))
     typer.echo(f"written to {file}; Ray's own loader accepts it. Nothing was started.")
-    for label, command in zip(("start", "run", "stop"), commands(order, str(file)), strict=True):
+    typer.echo(f"beside it {settings.name}: the [ray] table that asks for GPU nodes; `run` copies it to the head node")
+    for label, command in zip(("start", "run", "stop"), commands(order, str(file), str(settings)), strict=True):
         typer.echo(f"{label:5}  {command}")
+
+
+def _check(kind: str, instance: str | None, region: str | None, image: str | None, package: str | None) -> None:
+    from tilecast.sandbox.errors import UsageError
+
+    if kind == "kubernetes":
+        for flag, value in (("--instance", instance), ("--region", region)):
+            if value is not None:
+                raise UsageError(
+                    f"{flag} {value}: is for aws and azure; on kubernetes the pool of nodes decides, "
+                    "name its label with --node-selector KEY=VALUE"
+                )
+    if package == "none" and image is None:
+        raise UsageError(
+            "--package none: Ray's own image has no tilecast; name one that has it with --image, "
+            "or what pip shall install with --package"
+        )
+
+
+def _refuse_overwriting(files: list[Path], force: bool) -> None:
+    from tilecast.sandbox.errors import UsageError
+
+    for file in files:
+        if not force and (file.exists() or file.is_symlink()):
+            raise UsageError(
+                f"{file}: is there already; write over it with --force, or name another file with --output"
+            )
 
 
 def _package(given: str | None) -> str:
@@ -84,12 +117,10 @@ def _labels(given: list[str], kind: str) -> dict[str, str]:
     return {key: value for key, _, value in (text.partition("=") for text in given)}
 
 
-def _write(file: Path, config: dict[str, object], kind: str) -> None:
+def _text(config: dict[str, object], kind: str) -> str:
     import json
 
     import yaml
-
-    from tilecast.sandbox.errors import UsageError
 
     reader = "KubeRay (kubectl apply)" if kind == "kubernetes" else "Ray (ray up)"
     head = (
@@ -98,7 +129,13 @@ def _write(file: Path, config: dict[str, object], kind: str) -> None:
     )
     # Through JSON, so that parts used twice are written out twice: YAML's anchors are hard on readers.
     plain = json.loads(json.dumps(config))
+    return head + str(yaml.safe_dump(plain, sort_keys=False, width=160))
+
+
+def _write(file: Path, text: str) -> None:
+    from tilecast.sandbox.errors import UsageError
+
     try:
-        file.write_text(head + yaml.safe_dump(plain, sort_keys=False, width=160), encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--output {file}: {error.strerror}") from error
