@@ -108,6 +108,8 @@ class Engine:
             self._log = self._record.open(self._record.find(resume), time.monotonic)
         known = None if self._log is None or self._log.state.preflight is None else self._log.state.preflight.preflight
         self.parts: Parts = make(request, known)
+        if (tell_waiting := getattr(self.parts.device.sandbox, "tell_waiting", None)) is not None:
+            tell_waiting(self._say_step)
         if self._log is not None:
             try:
                 bind_device(self._log, self.parts.device.sandbox)

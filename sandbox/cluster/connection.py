@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from tilecast.sandbox.cluster import auth
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
 from tilecast.sandbox.process import scrubbed_environment
 
@@ -82,7 +83,7 @@ class Connection:
             return
         self._check_reachable()
         try:
-            with _own_signals(), _without_secrets(), warnings.catch_warnings():
+            with _own_signals(), _without_secrets(), auth.own_token(self._address), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 context = self.ray.init(
                     address=self._address or None,
@@ -93,6 +94,7 @@ class Connection:
                 )
         except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            first = auth.refusal(*self._host_and_port()) or first
             raise EnvironmentFailure(f"--device {self._spec}: the Ray cluster cannot be used: {first}") from error
         self._owns = True
         _hush()
@@ -106,8 +108,8 @@ class Connection:
 
     def _check_reachable(self) -> None:
         """A wrong address is said in seconds: Ray itself would try for a minute."""
-        host, _, port = self._address.removeprefix("ray://").rpartition(":")
-        if not host or not port.isdecimal():
+        host, port = self._host_and_port()
+        if not port:
             if self._address in ("", "auto", "local"):
                 return
             raise UsageError(
@@ -115,11 +117,18 @@ class Connection:
                 "HOST:PORT (6379 on the head node), ray://HOST:10001, auto, or local"
             )
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+            socket.create_connection((host.strip("[]"), port), timeout=REACH_S).close()
         except OSError as error:
             raise EnvironmentFailure(
                 f"--device {self._spec}: nothing answers at {host}:{port} ({error}); is the head node up?"
             ) from error
+        if os.environ.get(auth.MODE, "").lower() != "token" and (why := auth.refusal(host, port)):
+            raise EnvironmentFailure(f"--device {self._spec}: the Ray cluster cannot be used: {why}")
+
+    def _host_and_port(self) -> tuple[str, int]:
+        """Of an address that names them; the port is 0 in another one."""
+        host, _, port = self._address.removeprefix("ray://").rpartition(":")
+        return (host, int(port)) if host and port.isdecimal() else ("", 0)
 
     def nodes(self) -> list[Node]:
         """The machines that are alive."""
@@ -163,9 +172,9 @@ def _runs_here() -> bool:
 
 @contextmanager
 def _without_secrets() -> Iterator[None]:
-    """Processes started meanwhile do not see keys and tokens of this one."""
+    """Processes started meanwhile do not see keys and tokens of this one, other than Ray's own for its cluster."""
     kept = dict(os.environ)
-    for name in set(kept) - set(scrubbed_environment(kept)):
+    for name in set(kept) - set(scrubbed_environment(kept)) - {auth.TOKEN, auth.TOKEN_PATH}:
         del os.environ[name]
     try:
         yield

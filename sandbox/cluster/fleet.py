@@ -9,6 +9,7 @@ import json
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from tilecast.sandbox.cluster.connection import Connection, Node
 from tilecast.sandbox.cluster.evaluator import Evaluator, harness_identity
 from tilecast.sandbox.cluster.logs import printed
 from tilecast.sandbox.cluster.options import GPU, ClusterOptions
+from tilecast.sandbox.cluster.waiting import no_place, none_came, telling
 from tilecast.sandbox.cluster.worker import Cancelled, Worker, WorkerLost, get
 from tilecast.sandbox.errors import EnvironmentFailure
 from tilecast.sandbox.process import Interrupted
@@ -47,6 +49,9 @@ class Fleet:
         self._incidents: list[Incident] = []
         self._failures: Counter[str] = Counter()
         self._why, self._broken = "", ""
+        self._joined_once = False
+        self.on_waiting: Callable[[str], None] = lambda text: None
+        """Told how many evaluators the start still waits for, after each change; from the thread that waits."""
         self._number = 0
         self._nodes: list[Node] = []
         self._ending = threading.Event()
@@ -61,15 +66,12 @@ class Fleet:
             EnvironmentFailure: if the cluster has no place for any.
         """
         self.connection.open()
-        wanted, resource = self.options.workers, "GPU" if self.options.evaluators == GPU else "CPU"
+        wanted, resource = self.options.workers, self.options.resource
         if wanted is not None:
             self.connection.ask_for(wanted, resource)
         self._tend()
         if not self._workers and wanted is None:
-            raise EnvironmentFailure(
-                f"the Ray cluster of {len(self._nodes)} node(s) has no {resource} for an evaluator; "
-                + ('for CPUs write [ray] evaluators = "cpu" into tilecast.toml' if resource == "GPU" else "add a node")
-            )
+            raise EnvironmentFailure(no_place(self.options, len(self._nodes)))
         self._thread = threading.Thread(target=self._look_after, name="fleet", daemon=True)
         self._thread.start()
 
@@ -100,10 +102,12 @@ class Fleet:
         Raises:
             EnvironmentFailure: if none starts.
         """
-        self.release(self.acquire(None, lambda: False))
-        end = time.monotonic() + grace_s
+        join_s = self.options.join_s
+        self.release(self.acquire(None, lambda: False, tell=self._telling(join_s, f"join_s = {join_s:g} s")))
+        end, tell = time.monotonic() + grace_s, self._telling(grace_s, f"at most {grace_s:g} s for the others")
         with self._changed:
             while any(w.state == "starting" for w in self._workers.values()) and time.monotonic() < end:
+                tell()
                 self._changed.wait(0.2)
         return [worker.facts for worker in self.joined() if worker.facts is not None]
 
@@ -114,13 +118,16 @@ class Fleet:
             for worker in self._workers.values():
                 worker.role = self._role(worker)
 
-    def acquire(self, role: Role | None, cancelled: Cancelled, not_on: str = "") -> Worker:
+    def acquire(
+        self, role: Role | None, cancelled: Cancelled, not_on: str = "", tell: Callable[[], None] = lambda: None
+    ) -> Worker:
         """Wait for an idle evaluator and hold it.
 
         Args:
             role: one that may take times; one that only verifies is preferred for ``verifies``; any for None.
             cancelled: gives up the wait.
             not_on: id of a node to avoid as long as another one has evaluators.
+            tell: called again and again while it waits.
 
         Raises:
             Interrupted: if cancelled.
@@ -140,6 +147,7 @@ class Fleet:
                     end = now + self.options.join_s
                 if self._broken or now > end or self._hopeless():
                     raise EnvironmentFailure(self._none_left())
+                tell()
                 self._changed.wait(0.5)
 
     def release(self, worker: Worker) -> None:
@@ -200,8 +208,12 @@ class Fleet:
         return not self._workers and bool(self._failures) and not self._free_places()
 
     def _none_left(self) -> str:
-        why = self._broken or self._why
-        return "no evaluator of the Ray cluster is left" + (f": {why}" if why else f" ({len(self._nodes)} nodes)")
+        if why := self._broken or self._why:
+            return f"no evaluator of the Ray cluster is left: {why}"
+        return none_came(self.options, len(self._nodes), len(self._workers), self._joined_once)
+
+    def _telling(self, wait_s: float, limit: str) -> Callable[[], None]:
+        return telling(lambda: (self.options.workers, self.workers), wait_s, limit, lambda text: self.on_waiting(text))
 
     def _look_after(self) -> None:
         while not self._ending.wait(TEND_S):
@@ -247,6 +259,7 @@ class Fleet:
             )
         with self._changed:
             worker.host, worker.niceness, worker.logs = said["host"], int(said["niceness"]), list(said["logs"])
+            self._joined_once = True
             worker.facts = DeviceFacts.model_validate(said["device"])
             worker.state, worker.alive_s, worker.role = "idle", time.monotonic(), self._role(worker)
             self._failures.pop(worker.node.id, None)

@@ -40,6 +40,11 @@ class ClusterOptions(Document):
         return value
 
     @property
+    def resource(self) -> str:
+        """Ray's name of what an evaluator takes."""
+        return "GPU" if self.evaluators == GPU else "CPU"
+
+    @property
     def replay_folder(self) -> str | None:
         """The folder of recorded measurements, where evaluators replay."""
         return self.evaluators.removeprefix(REPLAY) if self.evaluators.startswith(REPLAY) else None

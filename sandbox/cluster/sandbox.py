@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -99,6 +99,10 @@ class RaySandbox:
         else:
             chosen = found[0]
         return chosen.model_copy(update={"index": None, "uuid": ""})
+
+    def tell_waiting(self, told: Callable[[str], None]) -> None:
+        """From now on ``told`` learns of the wait for the first evaluators."""
+        self._fleet.on_waiting = told
 
     @property
     def benchmark_verifies(self) -> bool:
