@@ -176,16 +176,16 @@ class Ledger:
         with self._lock:
             return key in self._state.reserved
 
-    def warnings(self) -> list[tuple[MeterName, int]]:
-        """Marks (50 and 80 percent) passed since the last call, each reported once; of two at once only the higher."""
-        found: list[tuple[MeterName, int]] = []
+    def warnings(self) -> list[MeterName]:
+        """Meters that passed a mark (50 or 80 percent) since the last call; each mark is reported once."""
+        found: list[MeterName] = []
         with self._lock:
             for meter in METERS:
                 share = self._share(meter)
                 passed = [mark for mark in WARN_AT if share >= mark / 100 and (meter, mark) not in self._state.warned]
                 self._state.warned.update((meter, mark) for mark in passed)
                 if passed:
-                    found.append((meter, passed[-1]))
+                    found.append(meter)
         return found
 
     def document(self) -> LedgerDocument:

@@ -7,10 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 from tilecast.agent.record.store import RunLog
+from tilecast.agent.report import wording
 from tilecast.sandbox.errors import UsageError
-from tilecast.sandbox.schema import Best, LedgerDocument, OptimizeResult
+from tilecast.sandbox.schema import Best, Interval, LedgerDocument, OptimizeResult
 
 WINNER = "best.py"
+UNSETTLED = "times had not settled"
+"""Part of the judge's note on times that still changed when the warm-up ended."""
 
 
 def write_winner(log: RunLog) -> Path | None:
@@ -86,15 +89,25 @@ def best_of(log: RunLog, winner: Path | None) -> Best | None:
 
 
 def since_start(log: RunLog, best: Best) -> str:
-    """How far the run came from the kernel it was given, through what both are to the baseline; empty if that is the best."""
+    """How far the run came from the kernel it was given, through what both are to the baseline.
+
+    Empty where that cannot be told: its times had not settled, or the combined interval contains 1.
+    """
     start = log.header.start_sha256
     given = next((c.result for c in log.state.candidates.values() if c.sha256 == start and c.result is not None), None)
     if start is None or given is None or given.speedup is None:
         return ""
     if best.source_sha256 == given.source_sha256:
         return "the kernel it began with is still the best"
-    factor = best.speedup.ratio / given.speedup.ratio
-    return f"{factor:.3g}x the speed of the kernel it began with"
+    if any(UNSETTLED in note for note in wording.notes(given)):
+        return ""
+    # The widest that the two intervals allow: both were taken against the baseline, not against each other.
+    now, then = best.speedup, given.speedup
+    found = Interval(ratio=now.ratio / then.ratio, low=now.low / then.high, high=now.high / then.low)
+    if found.low <= 1 <= found.high:
+        return ""
+    how = "combined from the intervals of both against the baseline"
+    return f"{wording.interval(found)} the speed of the kernel it began with ({how})"
 
 
 def why_nothing(log: RunLog) -> str:

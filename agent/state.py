@@ -69,6 +69,8 @@ class Services:
         """Inform of the ledger, and warn of the marks passed."""
         document = self.ledger.document()
         self.tell(Spent(document, self.pool.in_flight))
-        for meter, percent in self.ledger.warnings():
+        for meter in self.ledger.warnings():
             used = getattr(document, meter)
-            self.tell(Said(f"{percent} % of {meter} is spent ({used.spent:.4g} of {used.limit:.4g})", warning=True))
+            # Rounded down: 99.6 % is not all of it. What is used up ends the run, which says so itself.
+            if (percent := int(100 * used.spent / used.limit)) < 100:
+                self.tell(Said(f"{percent} % of {meter} is spent ({used.spent:.4g} of {used.limit:.4g})", warning=True))

@@ -96,9 +96,9 @@ def test_marks_are_reported_once_and_not_again_after_a_resume() -> None:
     ledger.charge(Amount(evals=4))
     assert ledger.warnings() == []
     ledger.charge(Amount(evals=1))
-    assert ledger.warnings() == [("evals", 50)]
+    assert ledger.warnings() == ["evals"]
     ledger.charge(Amount(evals=4))
-    assert ledger.warnings() == [("evals", 80)]
+    assert ledger.warnings() == ["evals"]
     assert ledger.warnings() == []
     assert Ledger(Limits(evals=10), Clock(), spent=Amount(evals=9)).warnings() == []
 
@@ -106,7 +106,7 @@ def test_marks_are_reported_once_and_not_again_after_a_resume() -> None:
 def test_both_marks_at_once_are_one_warning() -> None:
     ledger = Ledger(Limits(evals=10), Clock())
     ledger.charge(Amount(evals=9))
-    assert ledger.warnings() == [("evals", 80)]
+    assert ledger.warnings() == ["evals"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=60), st.integers(1, 300))

@@ -83,7 +83,7 @@ def test_builtin_on_recorded_measurements_finds_the_fastest_point(cli: Cli, tmp_
     assert result.best is not None and result.best.recorded and result.improved
     # The kernel's own fastest point; `other` is another kernel, which builtin does not turn.
     assert result.best.latency_ms.candidate <= 0.55
-    assert re.fullmatch(r"1\.\d+x the speed of the kernel it began with", result.notes[0])
+    assert re.fullmatch(r"1\.\d+x \[1\S+, \S+\] the speed of the kernel it began with \(combined .*\)", result.notes[0])
     assert Path(result.best.path) == tmp_path / "fast.py"
     assert KERNEL.with_config({}).source.splitlines()[0] in (tmp_path / "fast.py").read_text()
     assert said.document["schema"] == 1

@@ -232,7 +232,7 @@ def _dry_run(engine: Engine, lines: list[str], faces: _Faces, missing: str) -> i
 
 
 def _finish(engine: Engine, result: OptimizeResult, faces: _Faces) -> int:
-    from tilecast.agent.cli.shared import log_line, print_json
+    from tilecast.agent.cli.shared import echo_wrapped, log_line, print_json
     from tilecast.agent.report.summary import result_lines
     from tilecast.agent.result import write_text
 
@@ -243,8 +243,7 @@ def _finish(engine: Engine, result: OptimizeResult, faces: _Faces) -> int:
     if faces.json:
         print_json(result)
     else:
-        for line in result_lines(result):
-            typer.echo(line)
+        echo_wrapped(result_lines(result))
     if result.stopped_by == "interrupted":
         return 130
     if result.best is None:

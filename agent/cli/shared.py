@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,6 +51,22 @@ def print_json(document: Any) -> None:
     else:
         sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
     sys.stdout.flush()
+
+
+def echo_wrapped(lines: Iterable[str]) -> None:
+    """Print lines for people; on a terminal folded between words, where it would fold them within one."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    for line in lines:
+        typer.echo(folded(line, width))
+
+
+def folded(line: str, width: int) -> str:
+    """A line as several of at most ``width`` columns, the later ones indented; a longer word stays whole. 0 leaves it."""
+    if not width or len(line) <= width:
+        return line
+    indent = " " * (len(line) - len(line.lstrip()))
+    later = f"{indent}  "
+    return textwrap.fill(line, width, subsequent_indent=later, break_long_words=False, break_on_hyphens=False)
 
 
 def log_line(text: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilecast.agent.cli.shared import JsonOption, RunArgument, opened_record, print_json, read_run
+from tilecast.agent.cli.shared import JsonOption, RunArgument, echo_wrapped, opened_record, print_json, read_run
 
 if TYPE_CHECKING:
     from tilecast.agent.record.store import RunLog
@@ -46,8 +46,7 @@ def _show_run(log: RunLog, json_output: bool) -> None:
     if json_output:
         print_json(report)
         return
-    for line in _run_lines(report, log):
-        typer.echo(line)
+    echo_wrapped(_run_lines(report, log))
 
 
 def _run_lines(report: RunReport, log: RunLog) -> list[str]:
@@ -96,8 +95,8 @@ def _show_candidate(log: RunLog, wanted: str, source: bool, prompt: bool, json_o
     if source:
         typer.echo(found.source or "", nl=not (found.source or "").endswith("\n"))
         return
-    lines = detail_lines(found)
-    if found.diff:
-        lines += ["", f"difference from {found.diff_against}, which it was built on:", found.diff]
+    echo_wrapped(detail_lines(found))
+    # Code and prompts keep their lines.
+    lines = ["", f"difference from {found.diff_against}, which it was built on:", found.diff] if found.diff else []
     for line in [*lines, *(prompt_lines(found) if prompt else [])]:
         typer.echo(line)

@@ -126,7 +126,7 @@ def _workloads(request: OptimizeRequest) -> tuple[list[str], str]:
 
 
 def _show(answers: list[Tuned], as_json: bool, dispatch: bool) -> None:
-    from tilecast.agent.cli.shared import print_json
+    from tilecast.agent.cli.shared import echo_wrapped, print_json
     from tilecast.agent.report.summary import result_lines
     from tilecast.agent.tuning import dispatch_literal
 
@@ -144,8 +144,7 @@ def _show(answers: list[Tuned], as_json: bool, dispatch: bool) -> None:
         print_json({"schema": 1, "workloads": rows})
         return
     for answer in answers:
-        for line in result_lines(answer.result):
-            typer.echo(line)
+        echo_wrapped(result_lines(answer.result))
         if answer.gain is not None:
             typer.echo(f"  {answer.gain:.2f}x the kernel as given, on workload {answer.workload}")
     if dispatch:

@@ -108,6 +108,7 @@ def detail_lines(found: CandidateDetail) -> list[str]:
             for w in result.workloads
         ]
         lines += [f"  check {c.name}: {'held' if c.passed else 'FAILED'} {c.detail}".rstrip() for c in result.checks]
+        lines += [f"  note: {note}" for note in wording.notes(result)]
     done = "kept" if candidate.keep else "dropped" if candidate.judged else "waiting"
     verdict = "best of the run" if candidate.best else done
     lines.append(f"  {verdict}: {candidate.why}")

@@ -44,6 +44,12 @@ def measured(result: Measurement) -> str:
     return f"{result.verdict} {interval(result.speedup)} {time}{mark(result.recorded)}"
 
 
+def notes(result: Measurement) -> list[str]:
+    """What the judge remarks on how it timed."""
+    found = result.details.get("notes")
+    return [str(note) for note in found] if isinstance(found, list) else []
+
+
 def lead(result: Measurement | None) -> str:
     """The word for the fastest so far: plain ``best`` only if it is faster than the baseline."""
     verdict = result.verdict if result is not None else None
