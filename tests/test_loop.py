@@ -204,8 +204,8 @@ def test_marks_of_the_budget_are_told() -> None:
     told: list[str] = []
     script = [variant(b, w) for b in (64, 128, 256) for w in (1, 2, 4)]
     listen = [lambda event: told.append(event.text) if isinstance(event, Said) and event.warning else None]
-    Engine(make_request(limits=Limits(evals=4)), listen, make=making(Scripted(script))).run()
-    assert told == ["50 % of evals is spent (2 of 4)", "80 % of evals is spent (4 of 4)"]
+    Engine(make_request(limits=Limits(evals=6)), listen, make=making(Scripted(script))).run()
+    assert told == ["50 % of evals is spent (3 of 6)", "83 % of evals is spent (5 of 6)"], "and nothing at the end"
 
 
 class Broken(WatchedReplay):
