@@ -26,8 +26,8 @@ DIFFERS = 0.05
 def choose(folder: Path, count: int) -> list[dict[str, Any]]:
     """Passed rows, spread evenly over the recorded times (the fastest always among them)."""
     rows = sorted((row for row in corpus_rows(folder) if row["status"] == "PASSED"), key=lambda row: row["ms"])
-    last = len(rows) - 1
-    return [rows[round(index * last / max(1, count - 1))] for index in range(min(count, len(rows)))]
+    last, count = len(rows) - 1, min(count, len(rows))
+    return [rows[round(index * last / max(1, count - 1))] for index in range(count)]
 
 
 def measure(client: JudgeClient, folder: Path, row: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

@@ -189,9 +189,10 @@ def main() -> int:
     waiting = chunks(given.corpus, names, only, journal, given.chunk)
     deadline = time.monotonic() + given.limit_s
     options = {"timeout_s": given.timeout}
+    quiet = str(given.out / f"quiet-{device.replace(':', '-')}")
     with ThreadPoolExecutor(given.jobs) as pool:
         for done in [
-            pool.submit(work, device, given.jobs, waiting, journal, options, deadline) for _ in range(given.jobs)
+            pool.submit(work, device, given.jobs, quiet, waiting, journal, options, deadline) for _ in range(given.jobs)
         ]:
             done.result()
     rows = sorted(journal.rows.values(), key=lambda row: (row["problem"], row["candidate"]))
