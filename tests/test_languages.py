@@ -160,3 +160,10 @@ def test_cutiles_own_errors_are_those_of_a_compiler() -> None:
     made = type("OfThatKind", (exceptions.TileError,), {"__init__": lambda self: None, "__str__": lambda self: "no"})()
     found = failures.classify(made, "k.py", loading=False, device="cuda:0")
     assert found.status == "COMPILE_ERROR"
+
+
+def test_a_kind_of_an_interpreters_missing_feature_is_one_too() -> None:
+    unsupported = type("Unsupported", (NotImplementedError,), {})
+    for kind in (unsupported, type("UnsupportedLoad", (unsupported,), {})):
+        found = failures.classify(kind("tl.spin"), "k.py", loading=False, device="cpu")
+        assert found.status == "ENVIRONMENT_ERROR" and "tl.spin" in found.reason

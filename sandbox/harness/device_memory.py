@@ -5,14 +5,19 @@ from __future__ import annotations
 import torch
 
 
-def give_back(device: torch.device, over_bytes: int) -> bool:
-    """Give what torch keeps for the next tensors back to the device, if it is more than so many bytes; whether it was.
+def cached_bytes(device: torch.device) -> tuple[int, int]:
+    """Bytes that the caching allocator has from the device, and those of them in use.
 
     Read from the allocator's own table: ``torch.cuda.memory_reserved`` makes a hundred named figures of it each time.
     """
     table = torch._C._cuda_memoryStats(device.index or 0)
-    kept = table["reserved_bytes"]["all"]["current"] - table["allocated_bytes"]["all"]["current"]
-    if kept <= over_bytes:
+    return table["reserved_bytes"]["all"]["current"], table["allocated_bytes"]["all"]["current"]
+
+
+def give_back(device: torch.device, over_bytes: int) -> bool:
+    """Give what torch keeps for the next tensors back to the device, if it is more than so many bytes; whether it was."""
+    reserved, allocated = cached_bytes(device)
+    if reserved - allocated <= over_bytes:
         return False
     torch.cuda.empty_cache()
     return True

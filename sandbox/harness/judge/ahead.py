@@ -9,9 +9,8 @@ from typing import Generic, TypeVar
 
 import torch
 
-from tilecast.sandbox.harness.device_memory import give_back
 from tilecast.sandbox.harness.judge.quiet import Quiet
-from tilecast.sandbox.harness.judge.room import kept_bytes
+from tilecast.sandbox.harness.judge.room import keep_little
 
 Item = TypeVar("Item")
 
@@ -32,7 +31,6 @@ class Ahead(Generic[Item]):
     ) -> None:
         self._items, self._size_bytes, self._most_bytes, self._device = items, size_bytes, most_bytes, device
         self._quiet = quiet or Quiet()
-        self._over_bytes = kept_bytes(device, self._quiet.sharers)
         self._ready: deque[tuple[Item, int]] = deque()
         self._held_bytes = 0
         self._error: BaseException | None = None
@@ -74,8 +72,7 @@ class Ahead(Generic[Item]):
             while self._room():
                 with self._quiet.shared():
                     item = next(self._items)
-                    if self._over_bytes is not None:
-                        give_back(self._device, self._over_bytes)
+                    keep_little(self._device, self._quiet.sharers)
                 size = self._size_bytes(item)
                 with self._turn:
                     self._ready.append((item, size))

@@ -34,25 +34,23 @@ def with_another_try(
     number, spent_s = 0, 0.0
     while True:
         number += 1
+        why, last = _FULL, number >= tries
         try:
             answer = work()
             if "seconds" in answer:
                 answer["seconds"] = spent_s = answer["seconds"] + spent_s
-            if answer.get("status") != "OUT_OF_MEMORY" or number >= tries:
+            if last or answer.get("status") != "OUT_OF_MEMORY":
                 return answer
-            why = _FULL
         except HelperLost as lost:
             if number >= max(2, tries):
                 raise
             why = str(lost)
         except (OutOfDeviceMemory, torch.OutOfMemoryError):
-            if number >= tries:
+            if last:
                 raise
-            why = _FULL
         except ProblemRefused as refusal:
-            if refusal.status != "OUT_OF_MEMORY" or number >= tries:
+            if last or refusal.status != "OUT_OF_MEMORY":
                 raise
-            why = _FULL
         progress(f"{why}: once more")
         give_room()
         if device.type == "cuda":

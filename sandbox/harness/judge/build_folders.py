@@ -59,11 +59,11 @@ class BuildFolders:
     def give_back(self, source: str, folder: str, *, passed: bool) -> None:
         """Keep it for the next evaluation of this text, or remove it."""
         if not passed or "cpp_extension" not in source:
-            shutil.rmtree(folder, ignore_errors=True)
+            self.drop(folder)
             return
         self._folders[_key(source)] = folder
         while len(self._folders) > self._kept:
-            shutil.rmtree(self._folders.pop(next(iter(self._folders))), ignore_errors=True)
+            self.drop(self._folders.pop(next(iter(self._folders))))
 
     def close(self) -> None:
         """Remove all of them."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tilecast.sandbox.harness.device_memory import give_back
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.checker import Checker, Rejected
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
@@ -18,7 +17,7 @@ from tilecast.sandbox.harness.judge.phases import Phases
 from tilecast.sandbox.harness.judge.purity import check_purity
 from tilecast.sandbox.harness.judge.questions import BURST_CALLS, Questions
 from tilecast.sandbox.harness.judge.results import CallResult
-from tilecast.sandbox.harness.judge.room import kept_bytes
+from tilecast.sandbox.harness.judge.room import keep_little
 from tilecast.sandbox.harness.judge.script import Call, Segment
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.study import Progress
@@ -176,9 +175,7 @@ class CandidateRun:
 
     def _give_back(self) -> None:
         """Beside other judges, what torch keeps for later is theirs."""
-        over = kept_bytes(self.owner.device, self.owner.zygotes.quiet.sharers)
-        if over is not None:
-            give_back(self.owner.device, over)
+        keep_little(self.owner.device, self.owner.zygotes.quiet.sharers)
 
     def _first_call(self, session: Session, case: WorkloadCase, call: Call) -> CallResult:
         assert self.checker is not None

@@ -91,9 +91,10 @@ class Quiet:
         if self._path is None or self.sharers == 1 or getattr(self._own, "heavy", False):
             yield
             return
-        with self.shared():
-            yield from self._alone_with_much(f"{self._path}.heavy")
+        with self.shared(), self._alone_with_much(f"{self._path}.heavy"):
+            yield
 
+    @contextmanager
     def _alone_with_much(self, path: str) -> Iterator[None]:
         lock = _open(path)
         try:

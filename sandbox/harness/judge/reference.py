@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from tilecast.sandbox.harness.device_memory import give_back
 from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
 from tilecast.sandbox.harness.judge.oracle import RawOutputs
-from tilecast.sandbox.harness.judge.room import MEMORY_PATIENCE_S, is_heavy, kept_bytes, truth_bytes
+from tilecast.sandbox.harness.judge.room import MEMORY_PATIENCE_S, is_heavy, keep_little, kept_bytes, truth_bytes
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
 from tilecast.sandbox.harness.judge.shared_memory import Prepared
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
@@ -228,11 +227,9 @@ class Reference:
             return
         with self.session.quiet.heavy():
             yield
-        over = kept_bytes(self._device, self._sharers)
-        if over is not None:
-            give_back(self._device, over)
-            if self.session.memory.held_bytes > over:
-                self._patiently(self.session.memory.trim, "hand-over of memory")
+        keep_little(self._device, self._sharers)
+        if self.session.memory.held_bytes > (kept_bytes(self._device, self._sharers) or 0):
+            self._patiently(self.session.memory.trim, "hand-over of memory")
 
     def _request(self, message: Message, doing: str) -> Message:
         return self._patiently(lambda: self.session.request(message, doing), doing)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import torch
 
+from tilecast.sandbox.harness.device_memory import give_back
+
 _AHEAD_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 _TRUTH_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}
 _TRUTH_SHARE, _KEPT_SHARE, _AHEAD_SHARE, _HEAVY_SHARE = 0.5, 0.03, 1 / 16, 0.1
@@ -40,6 +42,13 @@ def kept_bytes(device: torch.device, sharers: int) -> int | None:
     if device.type != "cuda" or sharers <= 1:
         return None
     return int(_KEPT_SHARE * device_bytes(device) / sharers)
+
+
+def keep_little(device: torch.device, sharers: int) -> None:
+    """Beside other judges, give back what torch keeps in this process above :func:`kept_bytes`."""
+    over = kept_bytes(device, sharers)
+    if over is not None:
+        give_back(device, over)
 
 
 def ahead_bytes(device: torch.device, sharers: int) -> int:

@@ -128,7 +128,7 @@ class Session(WorkerLink):
         self.memory.poison_outputs(prepared)
         message = {**prepared.to_message(), "op": "call", "poison": poison, "hold": hold, "seed": seed, "watch": watch}
         message["scribble"] = scribble
-        reply, judge_ms = self._timed(message, "call")
+        reply, judge_ms = self.timed(message, "call")
         try:
             return self._result(reply, prepared, self._sequence, float(reply["call_ns"]) / 1e6, judge_ms)
         except (KeyError, TypeError, ValueError) as error:
@@ -147,7 +147,7 @@ class Session(WorkerLink):
         calls = [prepared.to_message() for prepared in batch]
         message = {"op": "many", "calls": calls, "sync_each": sync_each, "flush_bytes": flush_bytes}
         self._synchronize()
-        reply, judge_ms = self._timed(message, "timed calls")
+        reply, judge_ms = self.timed(message, "timed calls")
         number = self._sequence
         try:
             walls = [float(value) / 1e6 for value in reply["wall_ns"]]
@@ -162,7 +162,7 @@ class Session(WorkerLink):
         except (KeyError, TypeError, ValueError) as error:
             raise self._forged(f"the answer to timed calls makes no sense: {error}") from error
 
-    def _timed(self, message: Message, doing: str) -> tuple[Message, float]:
+    def timed(self, message: Message, doing: str) -> tuple[Message, float]:
         """The answer and the milliseconds that it took, without those for which others had the device."""
         start = time.perf_counter() - self.waited_s
         reply = self.request(message, doing)

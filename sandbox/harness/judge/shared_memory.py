@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -123,26 +122,22 @@ class SharedMemory:
         return Region(len(self._blocks) - 1, 0, size)
 
     def _new_arena(self, size: int) -> arena.Arena:
-        try:
-            return arena.create(size, self.device)
-        except arena.ArenaError as error:
-            if self.device.type != "cuda":
-                raise OutOfDeviceMemory(str(error)) from error
-        # What torch keeps for this process's next tensors is memory that nobody uses.
-        torch.cuda.empty_cache()
-        end = time.monotonic() + self.patience_s
-        while time.monotonic() < end:
-            with contextlib.suppress(arena.ArenaError):
+        end, emptied = time.monotonic() + self.patience_s, False
+        while True:
+            try:
                 return arena.create(size, self.device)
-            time.sleep(_POLL_S)
-        try:
-            return arena.create(size, self.device)
-        except arena.ArenaError as error:
-            free, total = torch.cuda.mem_get_info(self.device)
-            reason = (
-                f"{size >> 20} MiB of device memory are needed, {free >> 20} of {total >> 20} MiB are free ({error})"
-            )
-            raise OutOfDeviceMemory(reason) from error
+            except arena.ArenaError as error:
+                if self.device.type != "cuda":
+                    raise OutOfDeviceMemory(str(error)) from error
+                if emptied and time.monotonic() >= end:
+                    free, total = (count >> 20 for count in torch.cuda.mem_get_info(self.device))
+                    reason = f"{size >> 20} MiB of device memory are needed, {free} of {total} MiB are free ({error})"
+                    raise OutOfDeviceMemory(reason) from error
+            if emptied:
+                time.sleep(_POLL_S)
+            else:  # what torch keeps for this process's next tensors is memory that nobody uses
+                torch.cuda.empty_cache()
+                emptied = True
 
     def release(self, regions: Iterable[Region]) -> None:
         """Give regions back (nothing, if all is closed already)."""

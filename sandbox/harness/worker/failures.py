@@ -55,10 +55,10 @@ def classify(error: BaseException, path: str, *, loading: bool, device: str) -> 
     if isinstance(error, Failure):
         return error
     chain = _chain(error)
-    names = {kind.__name__ for item in chain for kind in type(item).__mro__}
+    names = {name for item in chain for name in _kinds(item)}
     text = describe(error, path)
-    if "Unsupported" in names:
-        unsupported = next(item for item in chain if type(item).__name__ == "Unsupported")
+    unsupported = next((item for item in chain if "Unsupported" in _kinds(item)), None)
+    if unsupported is not None:
         return Failure("ENVIRONMENT_ERROR", f"this machine cannot run it: {unsupported}")
     if any(isinstance(item, torch.OutOfMemoryError | MemoryError) for item in chain):
         return Failure("OUT_OF_MEMORY", text)
@@ -98,6 +98,11 @@ def _line(trace: TracebackType | None, path: str) -> str:
     if not lines or lines[-1] is None:
         return ""
     return f"line {lines[-1]}: {linecache.getline(path, lines[-1]).strip()[:120]}"
+
+
+def _kinds(error: BaseException) -> set[str]:
+    """Names of its class and of those above: a library's errors often have a kind each, below one of its own."""
+    return {kind.__name__ for kind in type(error).__mro__}
 
 
 def _chain(error: BaseException) -> list[BaseException]:

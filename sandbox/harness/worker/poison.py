@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tilecast.sandbox.harness import syscalls
+from tilecast.sandbox.harness.device_memory import cached_bytes
 
 _LARGEST_BYTES = 1 << 28
 _COPIES = 3
@@ -36,7 +37,7 @@ def fill_free_memory(byte: int, spaces: list[dict[str, Any]], device: torch.devi
 
 def _fill_cached_blocks(byte: int, device: torch.device) -> None:
     """Take what the caching allocator holds free, in halving sizes, fill it, and give it back."""
-    reserved, allocated = _cached_bytes(device)
+    reserved, allocated = cached_bytes(device)
     free, size = reserved - allocated, min(reserved - allocated, _LARGEST_BYTES * 4)
     taken: list[torch.Tensor] = []
     while size >= _SMALLEST_BYTES and len(taken) < _MOST_BLOCKS:
@@ -50,15 +51,6 @@ def _fill_cached_blocks(byte: int, device: torch.device) -> None:
         _FILL(block, byte)
         taken.append(block)
         free -= size
-        grown = _cached_bytes(device)[0]
+        grown = cached_bytes(device)[0]
         if grown > reserved:
             reserved, size = grown, size // 2  # nothing free of this size: it came fresh from the device
-
-
-def _cached_bytes(device: torch.device) -> tuple[int, int]:
-    """Bytes that the caching allocator has from the device, and those of them in use.
-
-    Read from the allocator's own table: ``torch.cuda.memory_reserved`` makes a hundred named figures of it each time.
-    """
-    table = torch._C._cuda_memoryStats(device.index or 0)
-    return table["reserved_bytes"]["all"]["current"], table["allocated_bytes"]["all"]["current"]

@@ -5,7 +5,6 @@ Contents are drawn anew for every leg and never used twice, so a cache of answer
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -89,9 +88,7 @@ class TimedWorker:
             prepared.to_message() | {"seed": content.seed} for prepared, content in zip(batch, contents, strict=True)
         ]
         message = {"op": "leg", "mode": mode, "flush_bytes": flush_bytes, "flushes": flushes, "calls": calls}
-        start = time.perf_counter()
-        reply = self.session.request(message, "timed calls")
-        judge_ms = (time.perf_counter() - start) * 1e3
+        reply, judge_ms = self.session.timed(message, "timed calls")
         try:
             run = self._parse(reply, batch, judge_ms, read=read and mode != "empty")
             if mode != "empty" and not bool((run.inner_ms > 0).all()):
