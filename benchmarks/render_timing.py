@@ -97,16 +97,17 @@ def pairs(document: Document) -> str:
 
 
 def throughput(document: Document) -> str:
-    """Candidates a minute of both harnesses."""
-    rows = [
-        ["this harness", f"{document['ours_a_minute']}", f"{document['ours_a_minute_with_setup']}"],
-        ["a fresh process a candidate, 5 + 100 runs", f"{document['plain_a_minute']}", "the same"],
-    ]
-    head = ["harness", "candidates a minute", "with the problem's set-up"]
-    text = (
-        f"{document['candidates']} recorded Triton kernels under 1 ms, {document['passed']} passed, "
-        f"{document['times']} times as many. "
-    )
+    """Candidates a minute of both harnesses, by number of judges on the device."""
+    rows = [["a fresh process a candidate, 5 + 100 runs", f"{document['plain_a_minute']}", "the same", "1"]]
+    for rate in document["rates"]:
+        judges = "one judge" if rate["lanes"] == 1 else f"{rate['lanes']} judges"
+        rows.append(
+            [f"this harness, {judges}", f"{rate['a_minute']}", f"{rate['a_minute_with_setup']}", f"{rate['times']}"]
+        )
+    head = ["harness", "candidates a minute", "with the problem's set-up", "times as many"]
+    counts = " and ".join(sorted({f"{rate['candidates']}" for rate in document["rates"]}))
+    refused = sum(rate["candidates"] - rate["passed"] for rate in document["rates"])
+    text = f"{counts} recorded Triton kernels under 1 ms, {refused or 'none'} of them refused. "
     return f"{text}{origin(document)}\n\n{table(head, rows)}"
 
 

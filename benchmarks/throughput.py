@@ -3,8 +3,8 @@
     python benchmarks/throughput.py --corpus ../shared/corpus
 
 Candidates are recorded Triton kernels under 1 ms. Ours: all checks on all workloads, paired timing, every output checked.
-Several judges share the device: any number of them verify, one alone times. The plain one: five correctness trials and a
-hundred timing runs (``_plain_harness.py``), one process after another. Compilation is included in both.
+One judge, and then several that share the device: any number of them verify, one alone times. The plain one: five correctness
+trials and a hundred timing runs (``_plain_harness.py``), one process after another. Compilation is included in both.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -116,46 +117,59 @@ def plain(folder: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run both and compare."""
+    """Run all and compare."""
     arguments = parser(__doc__)
     arguments.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus")
     arguments.add_argument("--problems", default="softmax,layernorm,vector_add,group_norm")
     arguments.add_argument("--per-problem", type=int, default=6)
-    arguments.add_argument("--lanes", type=int, default=4, help="judges that share the device; one of them times")
+    arguments.add_argument("--lanes", default="1,2,3,4", help="how many judges share the device, with commas; one of them times")
     arguments.add_argument("--max-seconds", type=float, default=2.0, help="of one comparison")
     options = arguments.parse_args()
     device = device_name(options.device)
-    problems: dict[str, Any] = {}
+    names = options.problems.split(",")
+    chosen = {name: choose(options.corpus / name, options.per_problem) for name in names}
+    trusting = {name: plain(options.corpus / name, rows) for name, rows in chosen.items()}
+    found: dict[int, dict[str, Any]] = {}
+    for lanes in (int(text) for text in options.lanes.split(",")):
+        found[lanes] = {}
+        with lanes_on(device, lanes) as clients:
+            asked = options_for(clients[0], baseline="eager", max_seconds=options.max_seconds)
+            for name, rows in chosen.items():
+                found[lanes][name] = ours(clients, options.corpus / name, rows, asked)
+                write(options.out, "throughput", header("throughput") | summary(found, trusting))
+
+
+@contextmanager
+def lanes_on(device: str, lanes: int) -> Iterator[list[JudgeClient]]:
+    """New judges that share a device, with a state folder that is thrown away."""
     with ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilecast-state-")))
-        quiet = str(state / "quiet")
-        clients = [JudgeClient(device, state, quiet, options.lanes) for _ in range(options.lanes)]
+        clients = [JudgeClient(device, state, str(state / "quiet"), lanes) for _ in range(lanes)]
         for client in clients:
             stack.callback(client.close)
-        asked = options_for(clients[0], baseline="eager", max_seconds=options.max_seconds)
-        for name in options.problems.split(","):
-            folder = options.corpus / name
-            rows = choose(folder, options.per_problem)
-            problems[name] = {"ours": ours(clients, folder, rows, asked), "plain": plain(folder, rows)}
-            write(options.out, "throughput", header("throughput") | summary(problems, options.lanes))
+        yield clients
 
 
-def summary(problems: dict[str, Any], lanes: int) -> dict[str, Any]:
-    """Candidates a minute, of wall time."""
-    mine = [r for p in problems.values() for r in p["ours"]["results"]]
-    theirs = [r["seconds"] for p in problems.values() for r in p["plain"]]
-    took_s = sum(p["ours"]["seconds"] for p in problems.values())
-    setup_s = sum(p["ours"]["setup_seconds"] for p in problems.values())
-    return {
-        "candidates": len(mine),
-        "lanes": lanes,
-        "ours_a_minute": round(60 * len(mine) / took_s, 1),
-        "ours_a_minute_with_setup": round(60 * len(mine) / (took_s + setup_s), 1),
-        "plain_a_minute": round(60 * len(theirs) / sum(theirs), 1),
-        "times": round(sum(theirs) / len(theirs) / (took_s / len(mine)), 2),
-        "passed": sum(r["status"] == "PASSED" for r in mine),
-        "problems": problems,
-    }
+def summary(found: dict[int, dict[str, Any]], trusting: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Candidates a minute, of wall time, by number of judges; of the plain harness over the same candidates."""
+    theirs = [row["seconds"] for rows in trusting.values() for row in rows]
+    plain_s = sum(theirs) / len(theirs)
+    rates = []
+    for lanes, problems in found.items():
+        mine = [row for problem in problems.values() for row in problem["results"]]
+        took_s = sum(problem["seconds"] for problem in problems.values())
+        setup_s = sum(problem["setup_seconds"] for problem in problems.values())
+        rates.append(
+            {
+                "lanes": lanes,
+                "candidates": len(mine),
+                "passed": sum(row["status"] == "PASSED" for row in mine),
+                "a_minute": round(60 * len(mine) / took_s, 1),
+                "a_minute_with_setup": round(60 * len(mine) / (took_s + setup_s), 1),
+                "times": round(plain_s / (took_s / len(mine)), 2),
+            }
+        )
+    return {"plain_a_minute": round(60 / plain_s, 1), "rates": rates, "ours": found, "plain": trusting}
 
 
 if __name__ == "__main__":

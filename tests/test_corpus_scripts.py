@@ -48,7 +48,7 @@ def corpus(tmp_path: Path) -> Path:
     rows = []
     for name, least in (("right", 0), ("wrong", 0.1)):
         (folder / "candidates" / f"{name}.py").write_text(KERNEL.format(least=least))
-        rows.append({"candidate": name, "config": {}, "status": "PASSED", "ms": 0.01})
+        rows.append({"candidate": name, "config": {}, "status": "PASSED", "ms": 0.01, "kernels": [{}]})
     (folder / "measurements.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder.parent
 
@@ -78,3 +78,13 @@ def test_recorded_rows_are_measured_again_by_several_judges(corpus: Path, tmp_pa
     assert code == 0 and found["left_out"] == [] and found["summary"]["measured"] == 1
     assert rows["right"]["ms"] > 0 and rows["right"]["phases_s"]["timing"] > 0
     assert rows["wrong"]["status"] == "INCORRECT_NUMERICAL"
+
+
+def test_throughput_is_counted_by_judges_and_against_the_plain_harness(corpus: Path, tmp_path: Path) -> None:
+    more = ("--problems", "relu", "--per-problem", "2", "--lanes", "1,2", "--max-seconds", "0.5")
+    code, found = run("throughput", corpus, tmp_path / "out", *more)
+    assert code == 0 and [rate["lanes"] for rate in found["rates"]] == [1, 2]
+    assert [(rate["candidates"], rate["passed"]) for rate in found["rates"]] == [(2, 1), (2, 1)]
+    assert {row["status"] for row in found["plain"]["relu"]} == {"PASSED", "INCORRECT"}
+    plain_s = sum(row["seconds"] for row in found["plain"]["relu"]) / 2
+    assert found["plain_a_minute"] == pytest.approx(60 / plain_s, rel=0.02)
