@@ -122,7 +122,9 @@ def main() -> None:
     arguments.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus")
     arguments.add_argument("--problems", default="softmax,layernorm,vector_add,group_norm")
     arguments.add_argument("--per-problem", type=int, default=6)
-    arguments.add_argument("--lanes", default="1,2,3,4", help="how many judges share the device, with commas; one of them times")
+    arguments.add_argument(
+        "--lanes", default="1,2,3,4", help="how many judges share the device, with commas; one of them times"
+    )
     arguments.add_argument("--max-seconds", type=float, default=2.0, help="of one comparison")
     options = arguments.parse_args()
     device = device_name(options.device)

@@ -69,7 +69,10 @@ def test_tables_stand_at_their_marks(results: Path) -> None:
     text = (BENCHMARKS.parent / "docs" / "timing.md").read_text()
     made = render(text, results)
     assert "| A/A 20 us | 0.0213 | 200 | 2 | 0 | 198 | 0 |" in made
-    assert "| this harness, one judge | 12.0 | 25.0 | 2.0 |" in made and "| this harness, 3 judges | 30.0 | 25.0 | 5.1 |" in made
+    assert (
+        "| this harness, one judge | 12.0 | 25.0 | 2.0 |" in made
+        and "| this harness, 3 judges | 30.0 | 25.0 | 5.1 |" in made
+    )
     assert "24 recorded Triton kernels under 1 ms, 1 of them refused" in made
     assert "94% within 5 %" in made and "softmax/tr_1" in made
     assert "a / b" in made
