@@ -312,9 +312,12 @@ def test_little_is_kept_and_large_float64_runs_are_made_by_one_at_a_time(monkeyp
             # Each judge and its reference's worker: what torch keeps, questions drawn ahead, contexts; then one float64 run in
             # parts, and one that times.
             each = 3 * kept + room.ahead_bytes(cuda, sharers) + (3 << 30)
-            assert sharers * each + room.truth_bytes(cuda, sharers) + 0.3 * size < size
+            bursts = sharers * room.burst_bytes(cuda, sharers, size)
+            assert sharers * each + room.truth_bytes(cuda, sharers) + 0.3 * size + bursts < size
             assert room.is_heavy(cuda, sharers, 2 << 30) and not room.is_heavy(cuda, sharers, 10 << 20)
+            assert room.burst_bytes(cuda, sharers, 1 << 30) == 1 << 29, "more than half of what is free"
     assert room.kept_bytes(cuda, 1) is None and room.truth_bytes(cuda, 1) == 16 << 30
+    assert room.burst_bytes(cuda, 1, 100 << 30) == room.burst_bytes(CPU, 4, 100 << 30) == 50 << 30
     assert not room.is_heavy(cuda, 1, 2 << 30) and not room.is_heavy(CPU, 4, 2 << 30)
     assert room.kept_bytes(CPU, 4) is None and room.ahead_bytes(CPU, 4) == room.ahead_bytes(CPU, 1)
 

@@ -116,6 +116,12 @@ class CaseBuilder:
             return self.reference.draw(case.name, seed)
         return self._cut(case)
 
+    def many_inputs(self, case: WorkloadCase, count: int) -> list[list[Any]]:
+        """So many fresh draws, all in memory at once."""
+        if case.rows is None:
+            return self.reference.draw_many(case.name, count)
+        return [self._cut(case) for _ in range(count)]
+
     def forget_cuts(self) -> None:
         """Start over with another choice of what is cut (the whole draws are kept)."""
         self._cuts = 0

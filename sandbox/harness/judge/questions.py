@@ -11,12 +11,14 @@ from tilecast.sandbox.harness.judge import probes
 from tilecast.sandbox.harness.judge.ahead import Ahead
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.pace import Pace
-from tilecast.sandbox.harness.judge.room import ahead_bytes
+from tilecast.sandbox.harness.judge.room import ahead_bytes, burst_bytes
 from tilecast.sandbox.harness.judge.script import Call, Segment, call_bytes
 from tilecast.sandbox.harness.judge.study import Study, free_bytes
 
 BURST_CALLS = 14
 """The longest burst."""
+_COPIES = 4
+"""Of a call's inputs and outputs, while it waits to be judged: given, private, expected in float64, and what came."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class Questions:
 
     def fits(self, case: WorkloadCase, calls: int) -> bool:
         """Whether so many calls may lie in memory at once, here and in the worker."""
-        return case.is_small or calls * case.call_bytes * 3 <= free_bytes(self.device) // 2
+        room = burst_bytes(self.device, self.study.reference.session.quiet.sharers, free_bytes(self.device))
+        return case.is_small or calls * case.call_bytes * _COPIES <= room
 
     # Drawing -----------------------------------------------------------------------------------------------------
 

@@ -137,17 +137,21 @@ class Reference:
 
     def init_arguments(self, workload: str, seed: int) -> list[Any]:
         """``get_init_inputs`` of a workload, as private values of the judge."""
-        return self._draw("get_init_inputs", workload, seed)
+        return self._draw("get_init_inputs", workload, [seed])[0]
 
     def draw(self, workload: str, seed: int | None = None) -> list[Any]:
         """``get_inputs`` of a workload, as private values of the judge."""
-        return self._draw("get_inputs", workload, fresh_seed() if seed is None else seed)
+        return self._draw("get_inputs", workload, [fresh_seed() if seed is None else seed])[0]
 
-    def _draw(self, function: str, workload: str, seed: int) -> list[Any]:
-        message = {"op": "draw", "function": function, "workload": self.workloads[workload], "seed": seed}
+    def draw_many(self, workload: str, count: int) -> list[list[Any]]:
+        """So many draws of ``get_inputs``, each from a seed of its own, in one request: all lie in memory at once."""
+        return self._draw("get_inputs", workload, [fresh_seed() for _ in range(count)])
+
+    def _draw(self, function: str, workload: str, seeds: list[int]) -> list[list[Any]]:
+        message = {"op": "draw", "function": function, "workload": self.workloads[workload], "seeds": seeds}
         reply = self._request(message, f"{function}() for workload {workload!r}")
-        values = decode_tree(reply["tree"], self._take(reply))
-        return list(values)
+        draws = decode_tree(reply["tree"], self._take(reply))
+        return [list(values) for values in draws]
 
     def state(self) -> dict[str, Tensor]:
         """Private copies of the selected module's ``state_dict``."""

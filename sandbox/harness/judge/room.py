@@ -6,6 +6,7 @@ after each comparison. The float64 runs of large workloads need much too: one ju
 parts of :func:`truth_bytes`. Beside these, little is held that is not in use:
 
 - questions drawn ahead: :func:`ahead_bytes`;
+- calls made back to back: :func:`burst_bytes`;
 - what torch keeps for its next tensors, in the judge and in the reference's worker: :func:`kept_bytes`;
 - shared memory of the reference's worker, which is freed above that too.
 
@@ -21,6 +22,7 @@ from tilecast.sandbox.harness.device_memory import give_back
 _AHEAD_BYTES = {"cpu": 64 << 20, "cuda": 4 << 30}
 _TRUTH_BYTES = {"cpu": 1 << 30, "cuda": 16 << 30}
 _TRUTH_SHARE, _KEPT_SHARE, _AHEAD_SHARE, _HEAVY_SHARE = 0.5, 0.03, 1 / 16, 0.1
+_BURST_SHARE = 0.15
 MEMORY_PATIENCE_S = 20.0
 
 
@@ -55,6 +57,16 @@ def ahead_bytes(device: torch.device, sharers: int) -> int:
     """Bytes of questions that may lie ready before they are asked."""
     most = _AHEAD_BYTES[device.type]
     return most if device.type != "cuda" else min(most, int(_AHEAD_SHARE * device_bytes(device) / sharers))
+
+
+def burst_bytes(device: torch.device, sharers: int, free: int) -> int:
+    """Bytes that calls back to back may take, all in memory at once: half of what is free, or less than a share of all.
+
+    Beside others it is of all, not of what happens to be free: they may begin with theirs a moment later.
+    """
+    if device.type != "cuda" or sharers <= 1:
+        return free // 2
+    return min(free // 2, int(_BURST_SHARE * device_bytes(device) / sharers))
 
 
 def is_heavy(device: torch.device, sharers: int, call_bytes: int) -> bool:

@@ -100,14 +100,29 @@ class ReferenceHandlers:
         return describing.describe(self._source(), message["workload"], dry=bool(message.get("dry", True)))
 
     def _draw(self, message: Message) -> Message:
-        """``get_inputs`` or ``get_init_inputs`` of a workload, seeded, on the default device."""
+        """``get_inputs`` or ``get_init_inputs`` of a workload, once a seed, on the default device."""
+        draws = self._draws(message, apart=False)
+        if len(draws) > 1 and _share_memory(draws):  # it hands out one buffer again and again: what came first is gone
+            draws = self._draws(message, apart=True)
+        return self._hold(draws)
+
+    def _draws(self, message: Message, *, apart: bool) -> list[list[Any]]:
+        """One list of values a seed; with ``apart`` copied before the next is drawn."""
         function = getattr(self._source(), str(message["function"]))
-        seed_everything(int(message["seed"]))
-        with torch.device(self._memory.device), torch.no_grad():
-            values = function(**keyword_arguments(function, message["workload"]))
-        if not isinstance(values, list | tuple):
-            raise failures.Failure("RUNTIME_ERROR", f"{message['function']}() must return a list")
-        return self._hold(list(values))
+        named = keyword_arguments(function, message["workload"])
+        draws: list[list[Any]] = []
+        for seed in message["seeds"]:
+            seed_everything(int(seed))
+            with torch.device(self._memory.device), torch.no_grad():
+                values = function(**named)
+            if not isinstance(values, list | tuple):
+                raise failures.Failure("RUNTIME_ERROR", f"{message['function']}() must return a list")
+            if apart:
+                tensors: list[Tensor] = []
+                tree = encode_tree(list(values), tensors)
+                values = decode_tree(tree, [_clone(item.detach()) for item in tensors])
+            draws.append(list(values))
+        return draws
 
     def _hold(self, values: Any) -> Message:
         tensors: list[Tensor] = []
@@ -232,6 +247,17 @@ def same_bytes(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+
+
+def _share_memory(draws: list[list[Any]]) -> bool:
+    """Whether a tensor of one draw lies in memory of another's."""
+    seen: set[int] = set()
+    for draw in draws:
+        own = {item.untyped_storage().data_ptr() for item in tensors_in(draw) if item.numel()}
+        if own & seen:
+            return True
+        seen |= own
+    return False
 
 
 def _aliases(outputs: list[Tensor], inputs: list[Tensor]) -> list[list[int]]:
