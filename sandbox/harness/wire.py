@@ -132,6 +132,10 @@ class Channel:
             self._fill()
         return decode(self._lines.pop(0))
 
+    def holds_line(self) -> bool:
+        """Whether an object has come in already: ``select`` does not tell of what was read together with another."""
+        return bool(self._lines)
+
     def pending(self) -> bool:
         """Whether something was received, or can be, that nobody has asked for yet (closing counts)."""
         return bool(self._lines or self._buffer) or bool(select.select([self._sock], [], [], 0)[0])
@@ -154,9 +158,13 @@ class Channel:
         for fd in self.take_fds():
             os.close(fd)
 
-    def take_fds(self) -> list[int]:
-        """Descriptors that arrived since the last time this was asked; the caller owns them."""
-        taken, self._fds = self._fds, []
+    def take_fds(self, most: int | None = None) -> list[int]:
+        """Descriptors that arrived since the last time this was asked, the first ``most`` of them; the caller owns them.
+
+        Those of a later line may have come already: where several lines can, take as many as belong to the one at hand.
+        """
+        count = len(self._fds) if most is None else most
+        taken, self._fds = self._fds[:count], self._fds[count:]
         return taken
 
     def close(self) -> None:

@@ -26,6 +26,8 @@ from tilecast.sandbox.harness.wire import Channel, WireClosed, WireError
 SETUP_FAILED = 97
 """Exit status of a child whose isolation could not be set up."""
 _WATCH_S = 0.2
+_WORKER_FDS = 3
+"""Descriptors that come with a worker: its channel, where its end is told, its log."""
 _PRELOADED = (
     "numpy",
     "torch",
@@ -92,14 +94,15 @@ class _Server:
             while True:
                 waiting: list[Any] = [self.control, *self.children]
                 watched = [child for child in self.children.values() if child.most_processes]
-                ready = select.select(waiting, [], [], _WATCH_S if watched else None)[0]
+                timeout_s = 0.0 if self.control.holds_line() else _WATCH_S if watched else None
+                ready = select.select(waiting, [], [], timeout_s)[0]
                 for child in watched:
                     if len(process_tree.descendants(child.pid)) > child.most_processes:
                         self._kill(child)
                 for item in ready:
                     if isinstance(item, int):
                         self._reap(self.children[item])
-                if self.control in ready:
+                if self.control in ready or self.control.holds_line():
                     self._answer(self.control.receive(5.0))
         except WireError:
             for child in list(self.children.values()):
@@ -107,7 +110,7 @@ class _Server:
                 self._reap(child, tell=False)
 
     def _answer(self, message: dict[str, Any]) -> None:
-        fds = self.control.take_fds()
+        fds = self.control.take_fds(_WORKER_FDS if message["op"] == "spawn" else 0)
         try:
             if message["op"] == "spawn":
                 self._spawn(message, fds)

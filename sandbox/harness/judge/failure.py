@@ -36,6 +36,7 @@ class Failure:
 
 
 CANDIDATE = "the candidate"
+FORK_SERVER = "a fork server that is gone"
 
 
 class WorkerFailed(Exception):

@@ -15,6 +15,7 @@ from tilecast.sandbox.harness import arena
 from tilecast.sandbox.harness.isolation import Limits
 from tilecast.sandbox.harness.judge.failure import (
     CANDIDATE,
+    FORK_SERVER,
     EnvironmentBroken,
     Failure,
     WorkerFailed,
@@ -59,6 +60,7 @@ class WorkerLink:
         self._sequence = 0
         self._nonce: str | None = None
         self._dead: Failure | None = None
+        self._abandoned = False
         self.locked = False
         self.waited_s = 0.0
         """For how long others had the device within requests, in all."""
@@ -100,7 +102,7 @@ class WorkerLink:
 
     def _request(self, message: Message, doing: str, timeout_s: float | None) -> Message:
         if self._dead is not None:
-            raise WorkerFailed(self._dead, self.options.whose)
+            raise self._failed(self._dead)
         limit = self._time_left(timeout_s)
         if self._worker.channel.pending() and not self._hung_up():
             raise self._forged(f"an answer came that nobody had asked for, before {doing}")
@@ -163,7 +165,7 @@ class WorkerLink:
     def _share(self, new: arena.Arena) -> None:
         description, fds = new.message()
         if self._dead is not None:
-            raise WorkerFailed(self._dead, self.options.whose)
+            raise self._failed(self._dead)
         self._sequence += 1
         self._send({"op": "arena", "arena": description, "seq": self._sequence}, fds)
         try:
@@ -195,8 +197,12 @@ class WorkerLink:
 
     def _fail(self, failure: Failure) -> WorkerFailed:
         self._dead = failure
+        self._abandoned = self._worker.is_abandoned
         self._worker.kill()
-        return WorkerFailed(failure, self.options.whose)
+        return self._failed(failure)
+
+    def _failed(self, failure: Failure) -> WorkerFailed:
+        return WorkerFailed(failure, FORK_SERVER if self._abandoned else self.options.whose)
 
     def _forged(self, reason: str) -> WorkerFailed:
         return self._fail(Failure("REWARD_HACK", f"{reason}: answers are bound to one request each", "forged-answer"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -66,8 +67,13 @@ class WorkerProcess:
 
     def locked(self) -> None:
         """It can start no process any more: nobody needs to count them."""
-        with self._server.turn:
+        with self._server.turn, contextlib.suppress(WireError):  # if the server is gone, so is the worker: that is told then
             self._server.control.send({"op": "locked", "id": self.number}, timeout_s=5.0)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its fork server is gone, which takes its workers along: whatever it failed at, it is not to blame."""
+        return not self._server.alive
 
     def kill(self) -> None:
         """End the worker and all it started; returns when they are gone."""
@@ -101,6 +107,7 @@ class _Server:
         """The control channel is for one thread at a time: a spare worker is made by another one."""
         self._ended: set[int] = set()
         self.abilities: dict[str, Any] = {}
+        self._stopping = False
 
     def wait_ready(self) -> None:
         """Until it has imported everything.
@@ -177,11 +184,12 @@ class _Server:
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs."""
-        return self.process.poll() is None
+        """Whether it still runs, and is to."""
+        return not self._stopping and self.process.poll() is None
 
     def stop(self) -> None:
         """End it; what it forked goes with it."""
+        self._stopping = True
         with self.turn:
             self.control.close()
             try:

@@ -1,0 +1,63 @@
+"""The judge's fork server under several requests at once, and what becomes of its workers when it is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tilecast.sandbox.harness.judge.failure import HelperLost, WorkerFailed
+from tilecast.sandbox.harness.judge.session import Session, SessionOptions
+from tilecast.sandbox.harness.judge.zygotes import Zygotes
+
+OPTIONS = SessionOptions(torch.device("cpu"), timeout_s=30.0)
+SLEEPS = "import time\ntime.sleep(20)\n"
+
+
+@pytest.fixture
+def zygotes() -> Iterator[Zygotes]:
+    made = Zygotes()
+    yield made
+    made.close()
+
+
+def test_a_worker_is_made_also_where_its_request_comes_in_together_with_another(zygotes: Zygotes) -> None:
+    first = Session.open(zygotes, OPTIONS)
+    server = zygotes._server(False)
+    made: list[Session] = []
+    os.kill(server.process.pid, signal.SIGSTOP)  # both lines lie in the socket before it reads
+    try:
+        for _ in range(3):
+            first._worker.locked()
+        thread = threading.Thread(target=lambda: made.append(Session.open(zygotes, OPTIONS)))
+        thread.start()
+        time.sleep(0.3)
+    finally:
+        os.kill(server.process.pid, signal.SIGCONT)
+    thread.join(10.0)
+    assert made and made[0].alive and first.findings() == made[0].findings() == []
+    assert zygotes._server(False) is server, "it was thought dead and replaced"
+    for session in (first, *made):
+        session.close()
+
+
+def test_a_worker_that_goes_with_its_fork_server_is_not_to_blame(zygotes: Zygotes) -> None:
+    session = Session.open(zygotes, OPTIONS)
+    server = zygotes._server(False)
+    threading.Timer(0.5, server.stop).start()
+    with pytest.raises(WorkerFailed) as failed:
+        session.load(SLEEPS)
+    assert isinstance(failed.value.of_a_helper(), HelperLost)
+    with pytest.raises(WorkerFailed) as again:
+        session.load(SLEEPS)
+    assert isinstance(again.value.of_a_helper(), HelperLost)
+    session._worker.locked()  # nobody hears it, and nobody needs to
+    session.close()
+    other = Session.open(zygotes, OPTIONS)
+    assert other.alive
+    other.close()
