@@ -20,6 +20,7 @@ from tilecast.sandbox.harness.judge.timing import ceilings
 from tilecast.sandbox.harness.judge.timing.baselines import Baselines
 from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
 from tilecast.sandbox.harness.judge.timing.finalist import soak
+from tilecast.sandbox.harness.judge.timing.paired import EMPTY_LEGS, PairedLegs
 from tilecast.sandbox.harness.judge.timing.place import Place
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 
@@ -123,6 +124,23 @@ def test_a_forged_inner_clock_is_caught(zygotes: Zygotes, benchmark: Benchmark) 
     )
     status, reason = failure_of(zygotes, benchmark, model("ModelNew", SLEEPING, top))
     assert status == "REWARD_HACK" and "clocks disagree" in reason
+
+
+def test_empty_legs_are_made_where_clocks_are_held_against_them(
+    zygotes: Zygotes, benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[bool, int, int]] = []
+    measure = PairedLegs.measure_empty
+
+    def noted(legs: PairedLegs, calls: int, times: int) -> None:
+        made.append((legs._warming, calls, times))
+        measure(legs, calls, times)
+
+    monkeypatch.setattr(PairedLegs, "measure_empty", noted)
+    found = measured(zygotes, benchmark, model("ModelNew", SLEEPING))
+    clocks = found["details"]["clocks"]  # type: ignore[index]
+    assert made and not any(warming for warming, _, _ in made) and clocks["tolerance_ms"] > 0
+    assert len({calls for _, calls, times in made if times == EMPTY_LEGS}) == 2, "single and double legs"
 
 
 def test_a_clock_that_stands_still_is_caught(zygotes: Zygotes, benchmark: Benchmark) -> None:

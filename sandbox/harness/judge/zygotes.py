@@ -67,7 +67,10 @@ class WorkerProcess:
 
     def locked(self) -> None:
         """It can start no process any more: nobody needs to count them."""
-        with self._server.turn, contextlib.suppress(WireError):  # if the server is gone, so is the worker: that is told then
+        with (
+            self._server.turn,
+            contextlib.suppress(WireError),
+        ):  # if the server is gone, so is the worker: that is told then
             self._server.control.send({"op": "locked", "id": self.number}, timeout_s=5.0)
 
     @property

@@ -91,7 +91,7 @@ class PairedLegs:
         self.joined_by_synchronising = 0
         self.checked = 0
         self.flushes = flushes_for(0.0, rules.flush_bytes)
-        self._warming = True
+        self._warming, self._over = True, False
         self._baseline_checks = 0
         self.on_baseline_difference: Callable[[str], None] = lambda text: None
         self._queue: list[_Pending] = []
@@ -108,10 +108,7 @@ class PairedLegs:
         Raises:
             WorkerFailed: if the candidate failed, its process changed, or an output was wrong.
         """
-        if calls not in self.empty:
-            self.measure_empty(calls, EMPTY_LEGS)
-        elif len(self.clocks[side]) % EMPTY_AGAIN_AFTER == EMPTY_AGAIN_AFTER - 1:
-            self.measure_empty(calls, 1)
+        self._empty_legs(side, calls)
         items = self._take(side, calls)
         worker = self.workers[side]
         waited_ms = worker.waited_ms()
@@ -123,24 +120,29 @@ class PairedLegs:
             self._lengthen(run.queueing_ms)
         self.waiting[side].add(worker.waited_ms() - waited_ms, run.judge_ms)
         reason = self.window.discard_reason()
-        self.clocks[side].append(LegClocks(calls, float(run.inner_ms.sum()), run.worker_ms, run.judge_ms))
+        if not self._over:
+            self.clocks[side].append(LegClocks(calls, float(run.inner_ms.sum()), run.worker_ms, run.judge_ms))
         self._settle(side, items, run)
         return Leg(side, run.inner_ms, run.judge_ms, reason)
 
+    def _empty_legs(self, side: Side, calls: int) -> None:
+        """Those that are due before a leg; none where its clocks are held against nothing."""
+        if self._warming or self._over or self.rules.mode == "warm":
+            return
+        if calls not in self.empty:
+            self.measure_empty(calls, EMPTY_LEGS)
+        elif len(self.clocks[side]) % EMPTY_AGAIN_AFTER == EMPTY_AGAIN_AFTER - 1:
+            self.measure_empty(calls, 1)
+
     def _lengthen(self, queueing_ms: float) -> None:
-        wanted = flushes_for(queueing_ms, self.rules.flush_bytes)
-        if wanted > self.flushes:
-            self.flushes = wanted
-            self.empty.clear()
+        self.flushes = max(self.flushes, flushes_for(queueing_ms, self.rules.flush_bytes))
 
     def settled(self) -> None:
-        """Forget clocks of the warm-up, when the device may have been slow: an empty leg that took long would hide lies."""
+        """Forget clocks of the warm-up, when the device may have been slow; empty legs are made from here on."""
         self._warming = False
         for side in ("candidate", "baseline"):
             self.clocks[side].clear()
             self.waiting[side] = Waiting()
-        self.empty.clear()
-        self.empty_call_ms.clear()
 
     def interference(self) -> float:
         """What other work on the processors may have done to the ratio; nothing where a device does the work."""
@@ -157,11 +159,12 @@ class PairedLegs:
             self.empty_call_ms += run.inner_ms.tolist()
 
     def finish(self) -> None:
-        """Check what the candidate computed ahead of the other side.
+        """Check what the candidate computed ahead of the other side; this leg of the other's counts for nothing.
 
         Raises:
             WorkerFailed: if an output was wrong.
         """
+        self._over = True
         ahead = self._at["candidate"] - self._at["baseline"]
         if ahead > 0:
             self.leg("baseline", ahead)
