@@ -85,6 +85,7 @@ def _result(row: dict[str, Any], answer: dict[str, Any], seconds: float) -> dict
         "recorded_ms": row["ms"],
         "timing_seconds": (answer.get("details") or {}).get("sampling_seconds"),
         "discarded": (answer.get("details") or {}).get("discarded"),
+        "tries": [check["detail"] for check in answer["checks"] if check["name"] == "another try"],
         "phases_s": (answer.get("details") or {}).get("phases_s"),
     }
 

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -291,6 +292,21 @@ def test_the_seconds_of_all_tries_are_charged() -> None:
     assert with_another_try(lambda: answers.pop(0), CPU, 2, lambda: None, lambda text: None)["seconds"] == 7.0
 
 
+def test_what_went_wrong_before_is_among_the_checks() -> None:
+    outcomes: list[Any] = [OutOfDeviceMemory("704 MiB are needed"), {"status": "PASSED", "checks": [{"name": "calls"}]}]
+
+    def work() -> dict[str, Any]:
+        outcome = outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return dict(outcome)
+
+    said: list[str] = []
+    checks = with_another_try(work, CPU, 2, lambda: None, said.append)["checks"]
+    assert [check["name"] for check in checks] == ["calls", "another try"] and checks[1]["passed"] is True
+    assert "704 MiB are needed" in checks[1]["detail"] and "704 MiB are needed" in said[0]
+
+
 @pytest.mark.parametrize("other", ["PASSED", "INCORRECT_NUMERICAL", ProblemRefused("INVALID_REFERENCE", "bad")])
 def test_nothing_else_is_tried_again(other: Exception | str) -> None:
     assert tried([other], 4)[0] == ["work"]
@@ -401,10 +417,11 @@ def test_a_reference_that_dies_while_a_candidate_is_checked_costs_the_candidate_
         assert judge.answer({"op": "verify", "args": args}, said.append)["result"]["status"] == "PASSED"
         (study,) = judge.studies.values()
         assert isinstance(study, Study)
+        study.store.kept.clear()  # with enough questions kept, nobody would ask it again
         for pid in study.reference.session.processes():
             os.kill(pid, signal.SIGKILL)
         answer = judge.answer({"op": "verify", "args": args}, said.append)
         assert answer["result"]["status"] == "PASSED", answer
-        assert any("the worker of the reference failed" in text for text in said)
+        assert any("the worker of the reference failed" in text for text in said), said
     finally:
         judge.close()

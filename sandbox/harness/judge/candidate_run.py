@@ -58,6 +58,8 @@ class CandidateRun:
         self.trail = Trail()
         self.phases = Phases()
         self.checker: Checker | None = None
+        self.at = ""
+        """The workload that is called just now: a crash or a hang is told with it."""
         small = sum(case.is_small for case in self.study.cases)
         self.pace = Pace(owner.device.type, len(self.study.cases), self._timeout_s(), small)
         self.questions = Questions(self.study, self.pace, owner.device)
@@ -91,8 +93,9 @@ class CandidateRun:
             if failure.status == "TIMEOUT":
                 device = str(self.owner.device)
                 self.owner.hangs.remember(str(self.candidate["sha256"]), device, failure.reason, self._timeout_s())
-            self.trail.broke(failure.rule or failure.status.lower(), failure.reason)
-            return failure.status, failure.reason, ""
+            reason = f"workload {self.at!r}: {failure.reason}" if self.at else failure.reason
+            self.trail.broke(failure.rule or failure.status.lower(), reason)
+            return failure.status, reason, self.at
         finally:
             self.questions.stop()
             self.owner.builds.give_back(source, cache, passed=passed)
@@ -160,7 +163,7 @@ class CandidateRun:
         assert self.checker is not None
         for case in self.study.cases:
             self.progress(f"first calls on {case.name}")
-            session.use(case.name)
+            self._use(session, case)
             calls: list[Call] = []
             for call in self.questions.first_calls(case):
                 result = self._first_call(session, case, call)
@@ -172,6 +175,11 @@ class CandidateRun:
                 self.pace.note(self._first_call(session, case, calls[0]).judge_ms / 1e3)
             self.checker.finish(case)
             self._give_back()
+
+    def _use(self, session: Session, case: WorkloadCase) -> None:
+        """From here on calls are on this workload."""
+        session.use(case.name)
+        self.at = case.name
 
     def _give_back(self) -> None:
         """Beside other judges, what torch keeps for later is theirs."""
@@ -196,7 +204,7 @@ class CandidateRun:
             self.progress(f"autotune configuration {index + 1} of {count}")
             session.request({"op": "force", "index": index}, "choice of a configuration")
             for case in cases:
-                session.use(case.name)
+                self._use(session, case)
                 call = self.study.makers[case.name].warm_calls(1)[0]
                 self._before_call(session, case, case.state)
                 try:
@@ -236,7 +244,7 @@ class CandidateRun:
                 continue
             if case.name not in store:
                 store[case.name] = self.study.makers[case.name].repeat_calls(popular=number == 0)
-            session.use(case.name)
+            self._use(session, case)
             affordable = len(store[case.name]) if self.pace.affords(2 * len(store[case.name]), case) else 1
             for call in store[case.name][:affordable]:
                 self._before_call(session, case, case.state)
@@ -260,7 +268,7 @@ class CandidateRun:
     def _play(self, session: Session, segment: Segment, calls: Iterator[Call]) -> None:
         assert self.checker is not None
         case = segment.case
-        session.use(case.name)
+        self._use(session, case)
         if segment.state:
             session.set_parameters(segment.state, inplace=self.checker.calls % 2 == 0)
         group: list[Call] = []

@@ -165,6 +165,7 @@ class _TimedRun(CandidateRun):
 
     def _select(self, session: Session, case: WorkloadCase) -> None:
         """The module of the timed workload, with the parameters that the baseline has."""
+        self.at = case.name
         if case in self.study.cases:
             session.use(case.name)
         else:
