@@ -21,6 +21,7 @@ from results_derived import SEEDS, Derived, evidence, reason, search
 
 from tilecast.agent.report import wording
 from tilecast.sandbox.evidence import EvidenceCollector
+from tilecast.tools.study.evidence_file import evidence_table
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -123,15 +124,16 @@ def _found_row(entry: Entry) -> str:
 
 def _search_table(searched: list[tuple[Entry, dict[str, Any]]]) -> str:
     head = (
-        "| example | language | variants | within 1 % | without | with | share | GPU s without | with |\n"
-        "|---|---|---|---|---|---|---|---|---|\n"
+        "| example | language | variants | compiled | within 1 % | without | with | share | GPU s without | with |\n"
+        "|---|---|---|---|---|---|---|---|---|---|\n"
     )
     return head + "\n".join(_search_row(*one) for one in searched) if searched else ""
 
 
 def _search_row(entry: Entry, figures: dict[str, Any]) -> str:
     evals, seconds = figures["evals"], figures["seconds"]
-    cells = [f"`{entry.name}`", entry.language, str(figures["variants"]), f"{figures['near_best']:.0%}"]
+    cells = [f"`{entry.name}`", entry.language, str(figures["variants"]), str(figures["compiled"])]
+    cells += [f"{figures['near_best']:.0%}"]
     cells += [f"{evals['without']:.1f}", f"{evals['with']:.1f}", f"{evals['with'] / evals['without']:.0%}"]
     return f"| {' | '.join(cells)} | {seconds['without']:.0f} | {seconds['with']:.0f} |"
 
@@ -173,7 +175,8 @@ def main() -> int:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     asked = parser.parse_args()
     kept = asked.runs / "derived.json"
-    derived = Derived(kept, make=not asked.check)
+    compiled = asked.runs / "evidence.jsonl.gz"
+    derived = Derived(kept, not asked.check, evidence_table(compiled if compiled.is_file() else None))
     found = told_of(asked.examples, asked.runs, derived)
     searched = [(t.entry, t.search) for t in found if t.search is not None]
     texts = {

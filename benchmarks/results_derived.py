@@ -12,9 +12,8 @@ import numpy as np
 from results_data import Entry, best_candidate
 
 from tilecast.sandbox.evidence import EvidenceCollector
-from tilecast.tools.forecast.dataset import problem_examples, problem_key
+from tilecast.tools.forecast.dataset import EvidenceTable, problem_examples, problem_key
 from tilecast.tools.forecast.model import Model, Weights, load
-from tilecast.tools.study.evidence_file import evidence_table
 from tilecast.tools.study.metrics import evals_to
 from tilecast.tools.study.policies import online_order, random_order
 from tilecast.tools.study.pool import Pool, pool_of
@@ -27,10 +26,13 @@ KIN = {"attention": "causal_attention", "softmax_bf16": "softmax"}
 
 
 class Derived:
-    """The kept figures. ``make`` says whether what is missing may be made; otherwise it is left out."""
+    """The kept figures. ``make`` says whether what is missing may be made; otherwise it is left out.
 
-    def __init__(self, file: Path, make: bool) -> None:
-        self._file, self._make = file, make
+    ``compiled``: compile-time evidence of the recorded variants, for the forecaster; see ``evidence_table``.
+    """
+
+    def __init__(self, file: Path, make: bool, compiled: EvidenceTable) -> None:
+        self._file, self._make, self.compiled = file, make, compiled
         self._known: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
         self._used: dict[str, Any] = {}
 
@@ -59,8 +61,11 @@ def search(entry: Entry, derived: Derived) -> dict[str, Any] | None:
     weights = load()
     text = (entry.record.folder / "measurements.jsonl").read_text(encoding="utf-8")
     sources = "".join(sorted(c.source for c in entry.record.sources.values()))
-    content = f"{text}{sources}{entry.record.problem.sha256}{json.dumps(weights.card, sort_keys=True)}"
-    found: dict[str, Any] | None = derived.get("search", entry, content, lambda: _search(entry, weights))
+    problem = entry.record.problem.sha256
+    compiled = {key: value for key, value in derived.compiled.items() if key[0] == problem}
+    known = json.dumps([compiled[key] for key in sorted(compiled)], sort_keys=True)
+    content = f"{text}{sources}{problem}{json.dumps(weights.card, sort_keys=True)}{known}"
+    found: dict[str, Any] | None = derived.get("search", entry, content, lambda: _search(entry, weights, compiled))
     return found
 
 
@@ -74,8 +79,8 @@ def unseen(entry: Entry, weights: Weights) -> tuple[Model | None, str]:
     return (weights.models.get(kin), name) if kin is not None else (weights.for_problem(key), "")
 
 
-def _search(entry: Entry, weights: Weights) -> dict[str, Any] | None:
-    examples = problem_examples(entry.record, evidence_table(None))
+def _search(entry: Entry, weights: Weights, compiled: EvidenceTable) -> dict[str, Any] | None:
+    examples = problem_examples(entry.record, compiled)
     pool = pool_of(entry.record, examples, None) if examples is not None else None
     if pool is None or examples is None:
         return None
@@ -93,6 +98,9 @@ def _search(entry: Entry, weights: Weights) -> dict[str, Any] | None:
     return {
         "variants": len(part),
         "near_best": round(near, 4),
+        "compiled": sum(
+            (entry.record.problem.sha256, entry.record.variant(row).sha256) in compiled for row in entry.rows
+        ),
         "left_out": left_out,
         "evals": {
             name: round(float(np.mean([evals_to(o, part.speeds, NEAR) for o in of])), 2) for name, of in orders.items()

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tilecast.tools.study.evidence_file import write_evidence
+
 DATA = Path(__file__).parent / "data" / "results"
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 NAMES = ("results_data", "results_derived", "results_plots", "render_results")
@@ -61,6 +63,21 @@ def test_an_entry_by_hand(scripts: dict[str, ModuleType], place: Path) -> None:
     assert held and text.startswith("100% of copy bandwidth (aim 90%), 1.01x")
 
 
+def test_the_forecaster_has_the_evidence_that_is_kept_beside_the_runs(
+    scripts: dict[str, ModuleType], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = only(scripts, place)
+    key = (entry.record.problem.sha256, entry.record.variant(entry.rows[0]).sha256)
+    document = {"problem_sha256": key[0], "source_sha256": key[1], "status": "PASSED", "launches": []}
+    write_evidence({key: document}, place / "runs" / "evidence.jsonl.gz")
+    assert rendered(scripts, place, monkeypatch) == 0
+    kept = json.loads((place / "runs" / "derived.json").read_text())
+    assert [value["compiled"] for name, value in kept.items() if name.startswith("search:")] == [1]
+    assert rendered(scripts, place, monkeypatch, "--check") == 0
+    (place / "runs" / "evidence.jsonl.gz").unlink()
+    assert rendered(scripts, place, monkeypatch, "--check") == 1, "figures with other evidence were taken for the same"
+
+
 def test_the_page_holds_the_figures_and_says_what_is_missing(
     scripts: dict[str, ModuleType], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,7 +90,7 @@ def test_the_page_holds_the_figures_and_says_what_is_missing(
     kept = json.loads((place / "runs" / "derived.json").read_text())
     (figures,) = [value for key, value in kept.items() if key.startswith("search:vector_add:triton:")]
     # Two of eight lie within 1 %: 9 / 3 evaluations on average in random order.
-    assert figures["variants"] == 8 and figures["near_best"] == 0.25
+    assert figures["variants"] == 8 and figures["near_best"] == 0.25 and figures["compiled"] == 0
     assert figures["evals"]["without"] == pytest.approx(3.0, abs=1.0)
     assert figures["curve"]["with"][-1] == 1.0
     drawn = (place / "docs" / "images" / "results_roofline.svg").read_text()
