@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from torch import Tensor, nn
 
 from tilecast.sandbox.harness import arena
 from tilecast.sandbox.harness.device_memory import give_back
+from tilecast.sandbox.harness.judge import hogging, room
 from tilecast.sandbox.harness.judge import reference as reference_module
-from tilecast.sandbox.harness.judge import room
 from tilecast.sandbox.harness.judge.__main__ import Judge
 from tilecast.sandbox.harness.judge.another_try import with_another_try
 from tilecast.sandbox.harness.judge.case import CaseBuilder
+from tilecast.sandbox.harness.judge.checker import Rejected
 from tilecast.sandbox.harness.judge.failure import (
     Failure,
     HelperLost,
@@ -401,6 +403,48 @@ def test_the_reference_waits_for_memory_and_its_end_is_no_candidates_fault(monke
     with pytest.raises(ProblemRefused) as refused:  # while it is studied, that is the problem's own doing
         patient(gone, 1, False)._patiently(gone, "x")
     assert refused.value.status == "INVALID_REFERENCE"
+
+
+class Holding:
+    """A candidate's session whose worker holds so many bytes of a device that has 100 free ones without it."""
+
+    options = SimpleNamespace(device=torch.device("cuda:0"))
+
+    def __init__(self, held: int) -> None:
+        self.held, self.looks, self.killed = held, 0, False
+
+    def free(self, device: torch.device) -> int:
+        self.looks += self.killed
+        return 100 if self.looks > 2 else 100 - self.held  # the driver has cleared up only some time after the kill
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+@pytest.mark.parametrize(
+    ("held", "blamed"), [(100, True), (30, True), (20, False), (0, False)], ids=["all", "much", "some", "nothing"]
+)
+def test_who_holds_the_device_is_to_blame_if_he_cannot_be_checked(
+    held: int, blamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Holding(held)
+    monkeypatch.setattr(hogging, "device_bytes", lambda device: 100)
+    monkeypatch.setattr(hogging, "free_bytes", session.free)
+    monkeypatch.setattr(hogging, "_FREED_S", 0.5)
+    if not blamed:
+        hogging.refuse_hog(session, "full")  # type: ignore[arg-type]
+        assert session.killed
+        return
+    with pytest.raises(Rejected, match="'full': held") as refused:
+        hogging.refuse_hog(session, "full")  # type: ignore[arg-type]
+    assert refused.value.status == "OUT_OF_MEMORY" and refused.value.workload == "full"
+
+
+def test_only_want_of_the_judges_own_memory_asks_who_holds_it() -> None:
+    full, gone = Failure("OUT_OF_MEMORY", "full"), Failure("RUNTIME_ERROR", "vanished")
+    asked = [OutOfDeviceMemory("full"), torch.OutOfMemoryError("full"), WorkerFailed(full, "the reference")]
+    others = [WorkerFailed(full), WorkerFailed(gone, "the reference"), ValueError("no")]
+    assert all(map(hogging.is_want_of_memory, asked)) and not any(map(hogging.is_want_of_memory, others))
 
 
 def test_a_reference_that_dies_while_a_candidate_is_checked_costs_the_candidate_nothing(tmp_path: Path) -> None:

@@ -92,6 +92,11 @@ class Worker:
             self._say(f"left alone, for it is not all there yet: {name}")
         return self.done
 
+    @property
+    def has_refused(self) -> bool:
+        """Whether there are bundles that it will not work on."""
+        return bool(self._queue.refused)
+
     def why_no_more(self) -> str:
         """Why a worker that ended has nothing to do."""
         refused, incomplete = self._queue.refused, self._queue.incomplete
@@ -251,7 +256,7 @@ def terminable() -> Iterator[None]:
 
 
 def work(options: WorkerOptions, say: Say) -> int:
-    """Run a worker; the exit code: 0 done, 2 wrong usage, 3 the machine cannot, 130 interrupted."""
+    """Run a worker; the exit code: 0 done, 1 bundles were refused, 2 wrong usage, 3 the machine cannot, 130 interrupted."""
     if not options.folder.is_dir():
         print(f"error: {options.folder}: no such folder; give the one named after --device bundle:", file=sys.stderr)
         return 2
@@ -273,7 +278,7 @@ def work(options: WorkerOptions, say: Say) -> int:
         print(f"error: {options.folder}: {error}", file=sys.stderr)
         return 3
     say(f"{count} item(s) done, {worker.why_no_more()}")
-    return 0
+    return 1 if worker.has_refused else 0
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -11,6 +11,7 @@ import torch
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.checker import Checker, Rejected
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
+from tilecast.sandbox.harness.judge.hogging import is_want_of_memory, refuse_hog
 from tilecast.sandbox.harness.judge.languages import static_hints
 from tilecast.sandbox.harness.judge.pace import Pace
 from tilecast.sandbox.harness.judge.phases import Phases
@@ -77,7 +78,12 @@ class CandidateRun:
             with session:
                 self._prepare_next()
                 self.checker = Checker(session)
-                self._check(session, source)
+                try:
+                    self._check(session, source)
+                except Exception as error:
+                    if is_want_of_memory(error):
+                        refuse_hog(session, self.at)
+                    raise
             if self.options.get("pure"):
                 self._pure(source, cache)
             passed = True

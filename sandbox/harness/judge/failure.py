@@ -74,5 +74,6 @@ def of_wait_status(status: int | None, *, locked: bool, doing: str, log: str) ->
     if number in _CRASHES:
         return Failure("RUNTIME_ERROR", f"crashed with {number.name} during {doing}{tail}")
     if number is signal.SIGKILL:
-        return Failure("OUT_OF_MEMORY", f"was killed by the system during {doing}, most likely for its memory{tail}")
+        why = "by the system for its memory, most likely, unless it sent the signal itself"
+        return Failure("OUT_OF_MEMORY", f"was killed (SIGKILL) during {doing}: {why}{tail}")
     return Failure("RUNTIME_ERROR", f"was ended by {number.name} during {doing}{tail}")
