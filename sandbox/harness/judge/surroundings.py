@@ -71,7 +71,8 @@ def enclosure_for(device_type: str, cache: str | None = None) -> Enclosure:
     if device_type != "cuda":
         return Enclosure(readonly=paths, cache=cache)
     devices = sorted({*glob.glob("/dev/nvidia*"), *glob.glob("/dev/dri/*"), *glob.glob("/dev/dxg")})
-    readonly = (*paths, "/sys", "/etc/nvidia", "/etc/nvidia-container-runtime")
+    # In /opt/nvidia lie the profilers, of which a toolkit's bin often holds a script only that starts them.
+    readonly = (*paths, "/sys", "/etc/nvidia", "/etc/nvidia-container-runtime", "/opt/nvidia")
     return Enclosure(readonly=readonly, devices=tuple(devices), cache=cache, cuda=True)
 
 
