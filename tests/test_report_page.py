@@ -16,10 +16,12 @@ from test_report import told
 from tilecast.agent.engine import Engine, open_record
 from tilecast.agent.report.build import CandidateReport, RunReport, build_report
 from tilecast.agent.report.honesty import honesty, panel_rows, panel_summary
+from tilecast.agent.report.markdown import markdown
 from tilecast.agent.report.page import html, visible
 from tilecast.agent.report.plots.position import position_of, roofline
 from tilecast.agent.report.plots.svg import linear_ticks, log_ticks
 from tilecast.agent.report.texts import CandidateText, texts_of
+from tilecast.sandbox.base import Incident
 from tilecast.sandbox.problem import ProblemFacts, TensorFacts, WorkloadFacts
 from tilecast.sandbox.schema import Cost
 
@@ -67,6 +69,20 @@ def test_a_page_has_no_script_and_names_no_other_place() -> None:
     assert not re.search(r"url\(|@import|https?://(?!www\.w3\.org/2000/svg)", page)
     policy = next(a["content"] for t, a in found.tags if t == "meta" and a.get("http-equiv"))
     assert policy and "default-src 'none'" in policy and "script" not in policy
+
+
+def test_what_went_wrong_on_the_way_is_told_and_only_ever_text() -> None:
+    report, texts = made([variant(64, 1), OTHER])
+    assert "What went wrong" not in html(report, texts) and "What went wrong" not in markdown(report)
+    lost = Incident(text=f"lost: {HOSTILE}", worker=HOSTILE, candidate="7", log=[f"line {i}" for i in range(9)])
+    refused = Incident(text="refused bundle x: altered", warning=False)
+    page = html(report.model_copy(update={"incidents": [lost, *[refused] * 30]}), texts)
+    assert "What went wrong on the way" in page and "line 8" in page and "line 3" not in page
+    assert page.count("refused bundle x: altered") == 19 and "11 more:" in page
+    assert "<script" not in page and "\u202e" not in page
+    assert not {tag for tag, _ in Reader(page).tags} & {"script", "img"}
+    text = markdown(report.model_copy(update={"incidents": [lost, *[refused] * 30]}))
+    assert "## What went wrong on the way" in text and "- and 11 more" in text and "<script" not in text
 
 
 def test_hostile_text_is_only_ever_text() -> None:

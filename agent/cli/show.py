@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from tilecast.agent.report.build import RunReport
     from tilecast.sandbox.base import Incident
 
-LOG_LINES = 5
-"""Lines shown of what an evaluator printed last; ``--json`` has all that the record has."""
-
 
 def show(
     run: RunArgument,
@@ -80,7 +77,9 @@ def _waited_for(log: RunLog) -> list[str]:
 
 
 def _incident_lines(incident: Incident) -> list[str]:
-    """One incident, with the end of what an evaluator printed."""
+    """One incident, with the end of what an evaluator printed; ``--json`` has all that the record has."""
+    from tilecast.agent.report.wording import LOG_LINES
+
     head = f"warning: {incident.text}" if incident.warning else incident.text
     return [head, *(f"  {line}" for line in incident.log[-LOG_LINES:])]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilecast.agent.report import wording
 from tilecast.agent.report.build import CandidateReport, RunReport
 from tilecast.agent.report.honesty import Honesty, panel_rows, panel_summary
+from tilecast.sandbox.base import Incident
 
 
 def markdown(report: RunReport) -> str:
@@ -19,6 +20,8 @@ def markdown(report: RunReport) -> str:
         parts.append("## By language\n\n" + _languages(report))
     if report.honesty is not None:
         parts.append("## Forecasts against measurements\n\n" + _honesty(report.honesty))
+    if report.incidents:
+        parts.append("## What went wrong on the way\n\n" + _incidents(report.incidents))
     return "\n\n".join(parts) + "\n"
 
 
@@ -28,6 +31,13 @@ def escape(text: str) -> str:
     for sign in "\\`*_[]<>|#":
         flat = flat.replace(sign, f"\\{sign}" if sign != "<" else "&lt;")
     return flat.replace("@", "@\u200b")
+
+
+def _incidents(incidents: list[Incident]) -> str:
+    """Evaluators lost, bundles and results refused; the first ones."""
+    shown = [f"- {escape(incident.text)}" for incident in incidents[: wording.MOST_INCIDENTS]]
+    more = len(incidents) - len(shown)
+    return "\n".join([*shown, *([f"- and {more} more"] if more else [])])
 
 
 def _headline(report: RunReport) -> str:

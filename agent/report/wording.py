@@ -7,6 +7,8 @@ from tilecast.sandbox.base import BaselineTimes
 from tilecast.sandbox.schema import Forecast, Interval, LedgerDocument, Measurement, Meter
 
 METER_NAMES = {"evals": "evals", "gpu_seconds": "device s", "tokens": "tokens", "usd": "USD", "minutes": "minutes"}
+MOST_INCIDENTS, LOG_LINES = 20, 5
+"""Of what went wrong on the way, and of what an evaluator printed last."""
 _DECIMALS = {"evals": 0, "gpu_seconds": 1, "tokens": 0, "usd": 4, "minutes": 1}
 
 
