@@ -177,6 +177,10 @@ class CaseBuilder:
     def _choose_families(self, case: WorkloadCase) -> None:
         for name in families.family_names(case.profiles, case.domain):
             whole = (name, None)
+            if name == families.UNEQUAL:  # each in turn: half of a chance is too little for a few calls
+                alone = [(name, index) for index in families.scalable(case.profiles)[:_TRIES_PER_OPERAND]]
+                case.families += [choice for choice in alone if self._survives(case, choice)]
+                continue
             if name == families.DECLARED or self._survives(case, whole):
                 case.families.append(whole)
                 continue

@@ -137,11 +137,44 @@ FLOAT_FAMILIES: dict[str, Callable[[Tensor, Generator], Tensor]] = {
 }
 
 
+UNEQUAL = "one-small"
+"""N(0, 1) in all operands but one, which is small beside them, and still counts in its own precision."""
+_LEAST_SHIFT, _MOST_SHIFT = 2, 12
+"""Powers of two by which it is smaller: as many as leave it twice a rounding of the others, within these."""
+
+
 def family_names(profiles: Sequence[InputProfile], domain: str) -> list[str]:
     """Families that apply: ``declared`` always, the others only for an open domain with something to vary."""
     if domain == DECLARED or not any(p.variable for p in profiles):
         return [DECLARED]
-    return [DECLARED, *FLOAT_FAMILIES]
+    return [DECLARED, *FLOAT_FAMILIES, *([UNEQUAL] if len(scalable(profiles)) > 1 else [])]
+
+
+def scalable(profiles: Sequence[InputProfile]) -> list[int]:
+    """Operands that can be small beside others."""
+    return [index for index, profile in enumerate(profiles) if profile.kind in ("float", "positive")]
+
+
+def _unequal(
+    profiles: Sequence[InputProfile], fresh: Sequence[Any], generator: Generator, only: int | None
+) -> list[Any]:
+    inputs, operands = draw("normal", profiles, fresh, generator), scalable(profiles)
+    small = operands[_below(len(operands), generator)] if only is None else only
+    value = inputs[small]
+    digits = -round(math.log2(torch.finfo(value.dtype).eps))
+    most = max(_LEAST_SHIFT, min(digits - 1, _MOST_SHIFT))
+    least = max(_LEAST_SHIFT, min(most - 2, _MOST_SHIFT // 2))
+    inputs[small] = (_wide(value) * 2.0 ** -(least + _below(most - least + 1, generator))).to(value.dtype)
+    return inputs
+
+
+def _wide(value: Tensor) -> Tensor:
+    """In a type that has arithmetic."""
+    return value.float() if value.dtype.is_floating_point and value.dtype.itemsize == 1 else value
+
+
+def _below(count: int, generator: Generator) -> int:
+    return int(torch.randint(count, (1,), generator=generator, device=generator.device))
 
 
 def draw(
@@ -158,6 +191,8 @@ def draw(
     """
     if name == DECLARED:
         return list(fresh)
+    if name == UNEQUAL:
+        return _unequal(profiles, fresh, generator, only)
     make = FLOAT_FAMILIES[name]
     return [
         _draw_one(name, make, profile, value, generator) if only is None or only == index else value

@@ -65,27 +65,34 @@ def schedule(
     rng: random.Random, families: Sequence[str], calls: int, operands: int, layouts: Sequence[str] = ("contiguous",)
 ) -> list[Step]:
     """A random sequence of about ``calls`` steps (a tenth more or less) that visits every family, content and buffer
-    kind it has room for.
+    kind it has room for. Fresh draws, about six of ten steps, are of the families in their order, from the first one on.
 
     ``operands`` is the number of inputs that may change. The first step is always fresh, since the others start from
     a previous call.
     """
     total = max(1, calls + rng.randint(-(calls // 10), calls // 10))
-    order = [families[i % len(families)] for i in range(total)]
-    rng.shuffle(order)
-    steps = [_step(rng, family, operands, layouts) for family in order]
-    steps[0] = replace(steps[0], content="fresh", buffer="new")
+    contents: list[Content] = [_content(rng, operands) if index else "fresh" for index in range(total)]
+    # A call whose inputs are changed a little stays in the family of the call before: it stands for no family of its own.
+    places = [sum(content == "fresh" for content in contents[: index + 1]) - 1 for index in range(total)]
+    steps = [
+        _step(rng, families[place % len(families)], content, operands, layouts)
+        for place, content in zip(places, contents, strict=True)
+    ]
+    steps[0] = replace(steps[0], buffer="new")
     for kind in ("elements", "operand"):
         if operands and total > 4 and not any(step.content == kind for step in steps):
-            place = rng.randrange(1, total)
-            steps[place] = replace(steps[place], content=kind, buffer="refill", layout="contiguous")
+            place = rng.choice([i for i in range(1, total) if steps[i].content in ("fresh", "row")])
+            operand = rng.randrange(operands)
+            steps[place] = replace(steps[place], content=kind, buffer="refill", layout="contiguous", operand=operand)
     return _with_bursts(rng, _with_updates(rng, steps))
 
 
-def _step(rng: random.Random, family: str, operands: int, layouts: Sequence[str]) -> Step:
-    content: Content = "fresh"
-    if operands:
-        content = rng.choices(("fresh", "elements", "operand", "row"), (6, 2, 1, 1))[0]
+def _content(rng: random.Random, operands: int) -> Content:
+    kinds: tuple[Content, ...] = ("fresh", "elements", "operand", "row")
+    return rng.choices(kinds, (6, 2, 1, 1))[0] if operands else "fresh"
+
+
+def _step(rng: random.Random, family: str, content: Content, operands: int, layouts: Sequence[str]) -> Step:
     buffer: Buffer = rng.choices(("new", "refill", "reuse-freed"), (2, 3, 2))[0]
     layout = "contiguous" if buffer == "refill" else rng.choice(layouts)
     operand = rng.randrange(operands) if operands and content in ("operand", "elements") else None
@@ -111,7 +118,7 @@ def _with_bursts(rng: random.Random, steps: list[Step]) -> list[Step]:
         for index in range(start, stop):
             result[index] = replace(result[index], burst=True, update_parameters=False)
         start = stop + rng.randint(5, 9)
-    if len(result) > 1 and not any(step.update_parameters for step in result):
+    if len(result) > 4 and not any(step.update_parameters for step in result):
         result[1] = replace(result[1], update_parameters=True)  # no burst starts as early
     return [replace(s, pause_ms=rng.randint(3, 12)) if not s.burst and rng.random() < 0.15 else s for s in result]
 

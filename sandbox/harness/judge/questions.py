@@ -17,6 +17,8 @@ from tilecast.sandbox.harness.judge.study import Study, free_bytes
 
 BURST_CALLS = 14
 """The longest burst."""
+_LEAST_PLAN = 6
+"""Calls that are drawn together at least: in fewer there is no room for small changes between updates of parameters."""
 _COPIES = 4
 """Of a call's inputs and outputs, while it waits to be judged: given, private, expected in float64, and what came."""
 
@@ -72,7 +74,7 @@ class Questions:
                 jobs.append(Job(case, steps=tuple(burst)))
                 lacking -= len(burst)
             if lacking > 0:
-                jobs += [Job(case, steps=tuple(steps)) for steps in maker.plan(max(2, lacking))]
+                jobs += [Job(case, steps=tuple(steps)) for steps in maker.plan(max(_LEAST_PLAN, lacking), kept)]
         rng.shuffle(jobs)
         return jobs
 

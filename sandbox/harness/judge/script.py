@@ -7,7 +7,8 @@ for further candidates (a worker is thrown away, and never sees contents twice),
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -153,17 +154,31 @@ class ScriptMaker:
         names = list(self._choices)
         return [Step(self.rng.choice(names), burst=True) for _ in range(self.rng.randint(10, 14))]
 
-    def plan(self, calls: int) -> list[list[Step]]:
-        """Steps of each segment, about ``calls`` in all."""
-        steps = probes.schedule(
-            self.rng, list(self._choices), calls, len(self.case.variable), self.case.layouts or ["contiguous"]
-        )
+    def plan(self, calls: int, kept: Sequence[Segment] = ()) -> list[list[Step]]:
+        """Steps of each segment, about ``calls`` in all; families of which the segments ``kept`` have the fewest come first."""
+        asked = Counter(call.step.family for segment in kept for call in segment.calls if call.step.content == "fresh")
+        names = list(self._choices)
+        self.rng.shuffle(names)
+        names.sort(key=lambda name: asked[name])
+        steps = probes.schedule(self.rng, names, calls, len(self.case.variable), self.case.layouts or ["contiguous"])
         groups: list[list[Step]] = [[]]
         for step in steps:
             if step.update_parameters and groups[-1]:
                 groups.append([])
             groups[-1].append(step)
-        return [self._with_planted(group) for group in groups]
+        return [self._with_planted(self._with_a_change(group)) for group in groups]
+
+    def _with_a_change(self, group: list[Step]) -> list[Step]:
+        """At least one call whose inputs differ in few elements from the call before: who keeps answers must look at all."""
+        operands = len(self.case.variable)
+        if not operands or len(group) < 2 or any(step.burst or step.content != "fresh" for step in group[1:]):
+            return group
+        place = self.rng.randrange(1, len(group))
+        few = {"content": "elements", "buffer": "refill", "layout": "contiguous"}
+        return [
+            replace(step, **few, operand=self.rng.randrange(operands)) if index == place else step  # type: ignore[arg-type]
+            for index, step in enumerate(group)
+        ]
 
     def _with_planted(self, group: list[Step]) -> list[Step]:
         """Now and then a NaN or an infinity, where any value may come."""
