@@ -61,10 +61,6 @@ class Place:
             "COLUMNS": "110",
             "NO_COLOR": "1",
             "TERM": "dumb",
-            "GIT_AUTHOR_NAME": "you",
-            "GIT_AUTHOR_EMAIL": "you@example.org",
-            "GIT_COMMITTER_NAME": "you",
-            "GIT_COMMITTER_EMAIL": "you@example.org",
         }
         self._names = ((str(self.folder), "~/tilecast"), (str(home), "~"))
 

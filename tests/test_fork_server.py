@@ -61,3 +61,13 @@ def test_a_worker_that_goes_with_its_fork_server_is_not_to_blame(zygotes: Zygote
     other = Session.open(zygotes, OPTIONS)
     assert other.alive
     other.close()
+
+
+def test_a_fork_server_that_nobody_waits_for_ends_without_a_word(capfd: pytest.CaptureFixture[str]) -> None:
+    zygotes = Zygotes()
+    zygotes.start()
+    process = zygotes._server(False).process
+    zygotes._server(False).control.close()
+    assert process.wait(120) == 0
+    assert "Traceback" not in capfd.readouterr().err
+    zygotes.close()

@@ -141,3 +141,11 @@ def test_wording_of_figures() -> None:
     assert wording.ratio(12.34) == "12.3x" and wording.ratio(0.5) == "0.5x"
     assert wording.meter("usd", Meter(spent=None, limit=None)) == "USD unknown"
     assert wording.meter("evals", Meter(spent=3.0, limit=40)) == "evals 3 of 40"
+
+
+def test_a_best_that_is_undecided_is_not_called_slower_and_times_that_lie_apart_are_explained() -> None:
+    assert wording.not_faster("slower") == "not faster than the baseline"
+    assert wording.not_faster("undecided") == "not shown to be faster than the baseline"
+    between = Interval(ratio=0.956, low=0.583, high=1.14)
+    assert wording.apart(between, LatencyPair(candidate=5.5, baseline=5.236)) == ""
+    assert "medians over all calls" in wording.apart(between, LatencyPair(candidate=9.54, baseline=5.236))

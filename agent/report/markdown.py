@@ -52,7 +52,9 @@ def _headline(report: RunReport) -> str:
         f"{wording.milliseconds(best.latency_ms.candidate)} against {wording.milliseconds(best.latency_ms.baseline)}"
     )
     against = report.baselines.fastest if report.baselines else "the baseline"
-    tail = "" if report.improved else " It is not faster than the baseline."
+    tail = "" if report.improved else f" It is {wording.not_faster(best.verdict)}."
+    apart = wording.apart(best.speedup, best.latency_ms)
+    tail += f" ({apart[0].upper()}{apart[1:]}.)" if apart else ""
     return (
         f"**Best: candidate {report.best_index}, {wording.interval(best.speedup)} ({best.verdict})**, "
         f"{times} ({against}){wording.mark(best.recorded)}.{tail}{origin}"

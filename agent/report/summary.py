@@ -11,6 +11,8 @@ def result_lines(result: OptimizeResult) -> list[str]:
     counts = result.candidates
     lines = [_best_line(result)]
     if result.best is not None:
+        apart = wording.apart(result.best.speedup, result.best.latency_ms)
+        lines += [f"  {apart}"] if apart else []
         lines.append(f"  written to {result.best.path}")
     lines += [f"  {note}" for note in result.notes if not note.startswith("nothing could be measured")]
     lines.append(f"  spent: {wording.ledger(result.ledger)}")
@@ -33,4 +35,4 @@ def _best_line(result: OptimizeResult) -> str:
         f"{wording.milliseconds(best.latency_ms.candidate)} against {wording.milliseconds(best.latency_ms.baseline)}"
     )
     text = f"best: {wording.interval(best.speedup)} ({best.verdict}), {times}{wording.mark(best.recorded)}"
-    return text if result.improved else f"{text}; not faster than the baseline"
+    return text if result.improved else f"{text}; {wording.not_faster(best.verdict)}"

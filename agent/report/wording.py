@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilecast.agent.record.fold import CandidateState
 from tilecast.sandbox.base import BaselineTimes
-from tilecast.sandbox.schema import Forecast, Interval, LedgerDocument, Measurement, Meter
+from tilecast.sandbox.schema import Forecast, Interval, LatencyPair, LedgerDocument, Measurement, Meter
 
 METER_NAMES = {"evals": "evals", "gpu_seconds": "device s", "tokens": "tokens", "usd": "USD", "minutes": "minutes"}
 MOST_INCIDENTS, LOG_LINES = 20, 5
@@ -25,6 +25,18 @@ def ratio(value: float) -> str:
 def interval(found: Interval) -> str:
     """A speedup with its interval."""
     return f"{ratio(found.ratio)} [{found.low:.3g}, {found.high:.3g}]"
+
+
+def not_faster(verdict: str | None) -> str:
+    """What is said of a best that is no improvement: an undecided one may be faster."""
+    return f"not {'shown to be ' if verdict == 'undecided' else ''}faster than the baseline"
+
+
+def apart(speedup: Interval, latency_ms: LatencyPair) -> str:
+    """A word where the quotient of the two times lies outside of the ratio's interval; empty elsewhere."""
+    if speedup.low <= latency_ms.baseline / latency_ms.candidate <= speedup.high:
+        return ""
+    return "the ratio is of calls made by turns, the times are medians over all calls: other work came in between"
 
 
 def mark(recorded: bool) -> str:

@@ -49,7 +49,10 @@ def main(control_fd: int) -> int:
     _preload()
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, 0)  # from now on the closed socket tells, and there may be workers to end
     control = Channel.from_fd(control_fd)
-    control.send({"ready": os.getpid(), "abilities": {**asdict(abilities), "level": abilities.level}})
+    try:
+        control.send({"ready": os.getpid(), "abilities": {**asdict(abilities), "level": abilities.level}})
+    except WireClosed:  # the judge ended before anything was asked
+        return 0
     _Server(control, abilities).serve()
     return 0
 
