@@ -132,6 +132,11 @@ def test_a_confident_loser_is_skipped_or_audited_and_never_without_an_incumbent(
     assert choose(pending(None), loser, None, BudgetLeft(), 1).action == "measure"
 
 
+def test_why_it_was_measured_names_the_chance_that_decided() -> None:
+    chosen = choose(pending(None), forecast(1.1, 0.8, 1.5), 1.0, BudgetLeft(), 1)
+    assert chosen.action == "measure" and "by its interval and the margin, skipped below 0.05" in chosen.why
+
+
 def test_an_abstention_and_no_forecast_are_measured() -> None:
     assert choose(pending(None), forecast(10.0, 9.0, 11.0, abstain=True), 1.0, BudgetLeft(), 1).action == "measure"
     assert choose(pending(None), None, 1.0, BudgetLeft(), 1).action == "measure"
