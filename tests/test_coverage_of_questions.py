@@ -9,7 +9,9 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tilecast.sandbox.harness.judge.changes import change_elements
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
+from tilecast.sandbox.harness.judge.input_profiles import profile_inputs
 from tilecast.sandbox.harness.judge.probes import Step, schedule
 from tilecast.sandbox.harness.judge.script import Segment
 from tilecast.sandbox.harness.judge.study import study_problem
@@ -45,6 +47,21 @@ import torch.nn as nn
 class ModelNew(nn.Module):
     def forward(self, x, y):
         return torch.add(x, y, alpha=0.75)
+"""
+# Keeps its last answer as long as the sums of its operands are the same: two elements that change places go unseen.
+KEEPS_BY_SUM = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    mark = kept = None
+
+    def forward(self, x, y):
+        mark = (x.shape, float(x.double().sum()), float(y.double().sum()))
+        if mark != self.mark:
+            self.mark, self.kept = mark, torch.add(x, y, alpha=0.75)
+        return self.kept.clone()
 """
 # Right wherever both operands are of like size; in the small ones the other operand alone is returned.
 SHORTCUT = HONEST.replace(
@@ -100,6 +117,8 @@ def test_after_many_candidates_every_family_and_kind_is_still_asked(verifier: Ve
     assert kinds["elements"] >= 3 and kinds["fresh"] >= 10, kinds
     assert [verified(verifier, SHORTCUT, number) for number in range(10)].count("PASSED") == 0
     assert [verified(verifier, KEEPS, number) for number in range(10)].count("PASSED") == 0
+    # A collision of sums asks for two calls in a row whose difference is such an exchange: most of the time there is one.
+    assert [verified(verifier, KEEPS_BY_SUM, number) for number in range(10)].count("PASSED") <= 4
 
 
 def test_few_calls_go_to_the_families_that_come_first() -> None:
@@ -107,6 +126,21 @@ def test_few_calls_go_to_the_families_that_come_first() -> None:
     for seed in range(50):
         few = schedule(random.Random(seed), families, 4, 2)
         assert {step.family for step in few} <= set(families[:5])
+
+
+def test_small_changes_keep_sums_half_of_the_time() -> None:
+    profiles = profile_inputs([[torch.randn(6, 8)], [torch.randn(6, 8)]])
+    generator = torch.Generator().manual_seed(3)
+    kept = moved = 0
+    for _ in range(60):
+        before, donor = torch.randn(6, 8), torch.randn(6, 8)
+        made = change_elements(profiles, [before], [donor], generator)
+        assert made is not None and 1 <= int((made[0] != before).sum()) <= 3
+        same = torch.equal(made[0].reshape(-1).sort().values, before.reshape(-1).sort().values)
+        kept, moved = kept + same, moved + (not same)
+    assert kept > 15 and moved > 15
+    alike = change_elements(profiles, [torch.ones(6, 8)], [torch.randn(6, 8)], generator)
+    assert alike is not None and not torch.equal(alike[0], torch.ones(6, 8)), "there is nothing to exchange"
 
 
 def test_what_kept_segments_lack_is_drawn_first(verifier: Verifier) -> None:

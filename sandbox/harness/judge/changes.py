@@ -18,6 +18,7 @@ from tilecast.sandbox.harness.judge.input_profiles import InputProfile
 
 LayoutKind = Literal["contiguous", "offset-aligned", "offset-unaligned", "padded-rows", "column-major"]
 ALIGNED_BYTES = 256
+_EXCHANGE_TRIES = 6
 
 
 def _randint(high: int, generator: Generator) -> int:
@@ -34,7 +35,8 @@ def change_elements(
     """Change one to three elements of one operand, sometimes its very last; None if no operand may change.
 
     Floats of an open kind move by about their own spread; everything else takes the ``donor``'s element (another
-    draw) at that place.
+    draw) at that place. Half of the time two elements change places instead, which leaves sums and moments as they were:
+    who keeps answers by a checksum takes the new contents for the old.
     """
     choices = [i for i, p in enumerate(profiles) if p.variable and isinstance(inputs[i], Tensor) and inputs[i].numel()]
     choices = [i for i in choices if operand is None or i == operand]
@@ -43,12 +45,27 @@ def change_elements(
     index = choices[_randint(len(choices), generator)]
     flat = inputs[index].clone().reshape(-1)
     other = donor[index].reshape(-1)
+    if _randint(2, generator) == 0 and _exchange(flat, inputs[index].shape, generator):
+        return [flat.reshape(inputs[index].shape) if i == index else v for i, v in enumerate(inputs)]
     places = {_randint(flat.numel(), generator) for _ in range(1 + _randint(3, generator))}
     if _randint(4, generator) == 0:
         places = {flat.numel() - 1}
     for place in places:
         flat[place] = _other_value(profiles[index], flat, other, place, generator)
     return [flat.reshape(inputs[index].shape) if i == index else v for i, v in enumerate(inputs)]
+
+
+def _exchange(flat: Tensor, shape: Sequence[int], generator: Generator) -> bool:
+    """Let two different elements, half of the time of one row, change places; False if a few tries find none."""
+    width = shape[-1] if shape else 1
+    for _ in range(_EXCHANGE_TRIES):
+        first = _randint(flat.numel(), generator)
+        within = _randint(2, generator) == 0
+        second = first // width * width + _randint(width, generator) if within else _randint(flat.numel(), generator)
+        if bool(flat[first] != flat[second]):
+            flat[first], flat[second] = flat[second].clone(), flat[first].clone()
+            return True
+    return False
 
 
 def _other_value(profile: InputProfile, flat: Tensor, donor: Tensor, place: int, generator: Generator) -> Tensor:

@@ -26,6 +26,8 @@ POISON_BYTES = (0xFF, 0x7F)
 (there 3.4e38, 1.4e306).
 """
 
+_WITH_BURSTS = 30
+"""A plan of fewer steps has no bursts of its own (a workload gets one apart): nothing else would be left of it."""
 LEAST_CALLS, USUAL_CALLS = 12, 72
 """72 calls miss a defect of one call in eight with a probability of 7e-5."""
 
@@ -87,6 +89,21 @@ def schedule(
     return _with_bursts(rng, _with_updates(rng, steps))
 
 
+def burst(rng: random.Random, families: Sequence[str], operands: int) -> list[Step]:
+    """Ten to fourteen calls back to back, long enough to be taken for a timing loop, some of them changed a little."""
+    count = rng.randint(10, 14)
+    contents: list[Content] = ["fresh", *(_content(rng, operands) for _ in range(count - 1))]
+    return [
+        Step(
+            rng.choice(families),
+            content,
+            operand=rng.randrange(operands) if content in ("operand", "elements") else None,
+            burst=True,
+        )
+        for content in contents
+    ]
+
+
 def _content(rng: random.Random, operands: int) -> Content:
     kinds: tuple[Content, ...] = ("fresh", "elements", "operand", "row")
     return rng.choices(kinds, (6, 2, 1, 1))[0] if operands else "fresh"
@@ -112,7 +129,7 @@ def _with_bursts(rng: random.Random, steps: list[Step]) -> list[Step]:
     recognisable by its rhythm.
     """
     result = list(steps)
-    start = rng.randint(2, 5)
+    start = rng.randint(2, 5) if len(result) >= _WITH_BURSTS else len(result)
     while start + 8 < len(result):
         stop = min(len(result), start + rng.randint(8, 12))
         for index in range(start, stop):

@@ -150,9 +150,8 @@ class ScriptMaker:
         return calls
 
     def burst(self) -> list[Step]:
-        """Ten to fourteen calls back to back, long enough to be taken for a timing loop."""
-        names = list(self._choices)
-        return [Step(self.rng.choice(names), burst=True) for _ in range(self.rng.randint(10, 14))]
+        """Calls back to back."""
+        return probes.burst(self.rng, list(self._choices), len(self.case.variable))
 
     def plan(self, calls: int, kept: Sequence[Segment] = ()) -> list[list[Step]]:
         """Steps of each segment, about ``calls`` in all; families of which the segments ``kept`` have the fewest come first."""
@@ -174,11 +173,12 @@ class ScriptMaker:
         if not operands or len(group) < 2 or any(step.burst or step.content != "fresh" for step in group[1:]):
             return group
         place = self.rng.randrange(1, len(group))
-        few = {"content": "elements", "buffer": "refill", "layout": "contiguous"}
-        return [
-            replace(step, **few, operand=self.rng.randrange(operands)) if index == place else step  # type: ignore[arg-type]
-            for index, step in enumerate(group)
-        ]
+        made = list(group)
+        # Both in the same tensor objects: who goes by addresses takes the second for the first as well.
+        made[place - 1] = replace(made[place - 1], buffer="refill", layout="contiguous")
+        operand = self.rng.randrange(operands)
+        made[place] = replace(made[place], content="elements", buffer="refill", layout="contiguous", operand=operand)
+        return made
 
     def _with_planted(self, group: list[Step]) -> list[Step]:
         """Now and then a NaN or an infinity, where any value may come."""
