@@ -93,14 +93,15 @@ def burst(rng: random.Random, families: Sequence[str], operands: int) -> list[St
     """Ten to fourteen calls back to back, long enough to be taken for a timing loop, some of them changed a little."""
     count = rng.randint(10, 14)
     contents: list[Content] = ["fresh", *(_content(rng, operands) for _ in range(count - 1))]
+    places = [sum(content == "fresh" for content in contents[: index + 1]) - 1 for index in range(count)]
     return [
         Step(
-            rng.choice(families),
+            families[place % len(families)],
             content,
             operand=rng.randrange(operands) if content in ("operand", "elements") else None,
             burst=True,
         )
-        for content in contents
+        for place, content in zip(places, contents, strict=True)
     ]
 
 

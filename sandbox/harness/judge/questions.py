@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -63,18 +64,24 @@ class Questions:
         """Kept and newly drawn segments of all workloads, in random order."""
         rng = self.study.makers[self.study.cases[0].name].rng
         jobs: list[Job] = []
+        asked: Counter[str] = Counter()
+        """Families by how often this candidate is asked for them, on all workloads so far."""
         for case in self.study.cases:
             maker = self.study.makers[case.name]
             kept = self.study.store.take(case.name, rng)
             jobs += [Job(case, segment) for segment in kept]
+            asked.update(call.step.family for segment in kept for call in segment.calls if call.step.content == "fresh")
             lacking = self.pace.calls(case) - sum(len(segment.calls) for segment in kept)
             bursts = self.pace.affords(BURST_CALLS, case) and self.fits(case, BURST_CALLS)
             if bursts and not any(segment.is_burst for segment in kept):
-                burst = maker.burst()
+                burst = maker.burst(asked)
+                asked.update(step.family for step in burst if step.content == "fresh")
                 jobs.append(Job(case, steps=tuple(burst)))
                 lacking -= len(burst)
             if lacking > 0:
-                jobs += [Job(case, steps=tuple(steps)) for steps in maker.plan(max(_LEAST_PLAN, lacking), kept)]
+                planned = maker.plan(max(_LEAST_PLAN, lacking), kept, asked)
+                asked.update(step.family for steps in planned for step in steps if step.content == "fresh")
+                jobs += [Job(case, steps=tuple(steps)) for steps in planned]
         rng.shuffle(jobs)
         return jobs
 

@@ -149,16 +149,21 @@ class ScriptMaker:
             calls.append(Call(Step(families.DECLARED, poison=self.rng.randrange(2)), inputs, [], answer, seed))
         return calls
 
-    def burst(self) -> list[Step]:
-        """Calls back to back."""
-        return probes.burst(self.rng, list(self._choices), len(self.case.variable))
+    def burst(self, asked: Counter[str] | None = None) -> list[Step]:
+        """Calls back to back; families that were ``asked`` the least come first."""
+        return probes.burst(self.rng, self._names((), asked or Counter()), len(self.case.variable))
 
-    def plan(self, calls: int, kept: Sequence[Segment] = ()) -> list[list[Step]]:
-        """Steps of each segment, about ``calls`` in all; families of which the segments ``kept`` have the fewest come first."""
-        asked = Counter(call.step.family for segment in kept for call in segment.calls if call.step.content == "fresh")
+    def _names(self, kept: Sequence[Segment], asked: Counter[str]) -> list[str]:
+        """Families, those first of which the segments ``kept`` have the fewest, then those ``asked`` the least elsewhere."""
+        here = Counter(call.step.family for segment in kept for call in segment.calls if call.step.content == "fresh")
         names = list(self._choices)
         self.rng.shuffle(names)
-        names.sort(key=lambda name: asked[name])
+        names.sort(key=lambda name: (here[name], asked[name]))
+        return names
+
+    def plan(self, calls: int, kept: Sequence[Segment] = (), asked: Counter[str] | None = None) -> list[list[Step]]:
+        """Steps of each segment, about ``calls`` in all; for ``kept`` and ``asked`` see :meth:`_names`."""
+        names = self._names(kept, asked or Counter())
         steps = probes.schedule(self.rng, names, calls, len(self.case.variable), self.case.layouts or ["contiguous"])
         groups: list[list[Step]] = [[]]
         for step in steps:
