@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilecast.agent.record.events import Action, Chosen, Judged
 from tilecast.agent.record.fold import CandidateState, RunState
 from tilecast.sandbox.schema import EvaluationStatus, Forecast, Measurement, StoppedBy
-from tilecast.tools.forecast.selection import BudgetLeft, SelectionRules, chance_below, decide
+from tilecast.tools.forecast.selection import BudgetLeft, SelectionRules, chance_of_beating, decide, skip_threshold
 
 BARREN_LIMIT_PAID = 30
 BARREN_LIMIT_FREE = 10_000
@@ -111,7 +111,7 @@ def choose(
         return _chosen(candidate, "measure", "no forecast")
     action = decide(forecast, incumbent, left, seed)
     if action == "measure":
-        return _chosen(candidate, action, _why_measured(forecast, incumbent))
+        return _chosen(candidate, action, _why_measured(forecast, incumbent, left))
     if action == "audit":
         return _chosen(
             candidate, action, f"forecast to lose, measured all the same to check the forecaster: {forecast.why}"
@@ -119,15 +119,15 @@ def choose(
     return _chosen(candidate, action, f"forecast to lose: {forecast.why}")
 
 
-def _why_measured(forecast: Forecast, incumbent: float | None) -> str:
+def _why_measured(forecast: Forecast, incumbent: float | None, left: BudgetLeft) -> str:
     if forecast.abstain:
         return f"the forecaster abstains: {forecast.why}"
     rules = SelectionRules()
     if incumbent is None or forecast.latency_ms is None:
         return forecast.why
     # What decides is read from the interval, whose sides are taken for halves of a normal; the forecaster knows its tails.
-    chance = chance_below(forecast, incumbent * (1 - rules.margin))
-    return f"{forecast.why}; {chance:.2g} by its interval and the margin, skipped below {rules.skip_below:g}"
+    chance, threshold = chance_of_beating(forecast, incumbent, rules), skip_threshold(left, rules)
+    return f"{forecast.why}; {chance:.2g} by its interval and the margin, skipped below {threshold:g}"
 
 
 def machine_failure(state: RunState) -> str | None:

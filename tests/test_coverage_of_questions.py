@@ -128,6 +128,12 @@ def test_few_calls_go_to_the_families_that_come_first() -> None:
         assert {step.family for step in few} <= set(families[:5])
 
 
+def test_a_short_plan_finds_room_for_both_kinds_of_change() -> None:
+    for seed in range(20_000):  # now and then nothing is left that is fresh
+        kinds = {step.content for step in schedule(random.Random(seed), ["a", "b"], 6, 1)}
+        assert "operand" in kinds
+
+
 def test_small_changes_keep_sums_half_of_the_time() -> None:
     profiles = profile_inputs([[torch.randn(6, 8)], [torch.randn(6, 8)]])
     generator = torch.Generator().manual_seed(3)

@@ -50,8 +50,6 @@ def html(report: RunReport, texts: Mapping[int, CandidateText]) -> str:
         strips=_strips(report),
         texts=texts,
         groups=_groups(report),
-        most_incidents=wording.MOST_INCIDENTS,
-        log_lines=wording.LOG_LINES,
     )
 
 

@@ -61,6 +61,11 @@ def chance_below(forecast: Forecast, target_ms: float) -> float:
     return forecast.p_valid * below
 
 
+def chance_of_beating(forecast: Forecast, incumbent_ms: float, rules: SelectionRules) -> float:
+    """Probability that a candidate is valid and faster than the incumbent by the margin."""
+    return chance_below(forecast, incumbent_ms * (1 - rules.margin))
+
+
 def value_of_measuring(forecast: Forecast, incumbent_ms: float) -> float:
     """Expected log-speedup over the incumbent that one evaluation buys, ``p_valid * E[max(0, ln(incumbent / ms))]``.
 
@@ -105,8 +110,7 @@ def decide(
     rules = rules or SelectionRules()
     if forecast.abstain or incumbent_ms is None or forecast.latency_ms is None:
         return "measure"
-    chance = chance_below(forecast, incumbent_ms * (1 - rules.margin))
-    if chance >= skip_threshold(budget_left, rules):
+    if chance_of_beating(forecast, incumbent_ms, rules) >= skip_threshold(budget_left, rules):
         return "measure"
     return "audit" if audited(forecast.source_sha256, seed, rules.audit_share) else "skip"
 

@@ -135,10 +135,10 @@ class CaseBuilder:
         values = []
         for index in range(len(self._whole[0])):
             # The first two cuts come from different draws: whether an input varies is judged by them.
-            which = self._cuts % 2 if self._cuts <= 2 else _below(2, self.generator)
+            which = self._cuts % 2 if self._cuts <= 2 else families.below(2, self.generator)
             value = self._whole[which][index]
             if index in case.batched:
-                start = _below(value.shape[0] - case.rows + 1, self.generator)
+                start = families.below(value.shape[0] - case.rows + 1, self.generator)
                 value = _ordered_like(value[start : start + case.rows].clone(), value)
             values.append(value)
         return values
@@ -292,10 +292,6 @@ def _has_nan(value: Tensor) -> bool:
     if not (value.dtype.is_floating_point or value.dtype.is_complex):
         return False
     return bool(torch.isnan(value.float() if value.dtype.itemsize == 1 else value).any())
-
-
-def _below(limit: int, source: Generator) -> int:
-    return int(torch.randint(max(1, limit), (1,), generator=source, device=source.device))
 
 
 def private_random() -> random.Random:

@@ -13,16 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor
 
-from tilecast.sandbox.harness.judge.families import clamp_to
+from tilecast.sandbox.harness.judge.families import below, clamp_to
 from tilecast.sandbox.harness.judge.input_profiles import InputProfile
 
 LayoutKind = Literal["contiguous", "offset-aligned", "offset-unaligned", "padded-rows", "column-major"]
 ALIGNED_BYTES = 256
 _EXCHANGE_TRIES = 6
-
-
-def _randint(high: int, generator: Generator) -> int:
-    return int(torch.randint(max(1, high), (1,), generator=generator, device=generator.device))
 
 
 def change_elements(
@@ -42,13 +38,13 @@ def change_elements(
     choices = [i for i in choices if operand is None or i == operand]
     if not choices:
         return None
-    index = choices[_randint(len(choices), generator)]
+    index = choices[below(len(choices), generator)]
     flat = inputs[index].clone().reshape(-1)
     other = donor[index].reshape(-1)
-    if _randint(2, generator) == 0 and _exchange(flat, inputs[index].shape, generator):
+    if below(2, generator) == 0 and _exchange(flat, inputs[index].shape, generator):
         return [flat.reshape(inputs[index].shape) if i == index else v for i, v in enumerate(inputs)]
-    places = {_randint(flat.numel(), generator) for _ in range(1 + _randint(3, generator))}
-    if _randint(4, generator) == 0:
+    places = {below(flat.numel(), generator) for _ in range(1 + below(3, generator))}
+    if below(4, generator) == 0:
         places = {flat.numel() - 1}
     for place in places:
         flat[place] = _other_value(profiles[index], flat, other, place, generator)
@@ -59,9 +55,9 @@ def _exchange(flat: Tensor, shape: Sequence[int], generator: Generator) -> bool:
     """Let two different elements, half of the time of one row, change places; False if a few tries find none."""
     width = shape[-1] if shape else 1
     for _ in range(_EXCHANGE_TRIES):
-        first = _randint(flat.numel(), generator)
-        within = _randint(2, generator) == 0
-        second = first // width * width + _randint(width, generator) if within else _randint(flat.numel(), generator)
+        first = below(flat.numel(), generator)
+        within = below(2, generator) == 0
+        second = first // width * width + below(width, generator) if within else below(flat.numel(), generator)
         if bool(flat[first] != flat[second]):
             flat[first], flat[second] = flat[second].clone(), flat[first].clone()
             return True
@@ -76,7 +72,7 @@ def _other_value(profile: InputProfile, flat: Tensor, donor: Tensor, place: int,
             return candidate
     if profile.kind != "float" or not flat.dtype.is_floating_point:
         return donor[place]
-    moved = flat[place].double() + 1.0 + _randint(3, generator)
+    moved = flat[place].double() + 1.0 + below(3, generator)
     return clamp_to(moved, flat.dtype).to(flat.dtype)
 
 

@@ -159,12 +159,12 @@ def _unequal(
     profiles: Sequence[InputProfile], fresh: Sequence[Any], generator: Generator, only: int | None
 ) -> list[Any]:
     inputs, operands = draw("normal", profiles, fresh, generator), scalable(profiles)
-    small = operands[_below(len(operands), generator)] if only is None else only
+    small = operands[below(len(operands), generator)] if only is None else only
     value = inputs[small]
     digits = -round(math.log2(torch.finfo(value.dtype).eps))
     most = max(_LEAST_SHIFT, min(digits - 1, _MOST_SHIFT))
     least = max(_LEAST_SHIFT, min(most - 2, _MOST_SHIFT // 2))
-    inputs[small] = (_wide(value) * 2.0 ** -(least + _below(most - least + 1, generator))).to(value.dtype)
+    inputs[small] = (_wide(value) * 2.0 ** -(least + below(most - least + 1, generator))).to(value.dtype)
     return inputs
 
 
@@ -173,8 +173,9 @@ def _wide(value: Tensor) -> Tensor:
     return value.float() if value.dtype.is_floating_point and value.dtype.itemsize == 1 else value
 
 
-def _below(count: int, generator: Generator) -> int:
-    return int(torch.randint(count, (1,), generator=generator, device=generator.device))
+def below(limit: int, generator: Generator) -> int:
+    """A number from zero on, below ``limit`` (zero where that is less than two)."""
+    return int(torch.randint(max(1, limit), (1,), generator=generator, device=generator.device))
 
 
 def draw(
@@ -246,7 +247,7 @@ def is_finite(value: Tensor) -> bool:
     """True for exact types and for finite floats (float8 included)."""
     if not (value.dtype.is_floating_point or value.dtype.is_complex):
         return True
-    return bool(torch.isfinite(value.float() if value.dtype.itemsize == 1 else value).all())
+    return bool(torch.isfinite(_wide(value)).all())
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ floating type, so that whoever reads what it did not write gives NaN, or two dif
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -26,6 +27,7 @@ POISON_BYTES = (0xFF, 0x7F)
 (there 3.4e38, 1.4e306).
 """
 
+_OF_AN_OPERAND: tuple[Content, ...] = ("elements", "operand")
 _WITH_BURSTS = 30
 """A plan of fewer steps has no bursts of its own (a workload gets one apart): nothing else would be left of it."""
 LEAST_CALLS, USUAL_CALLS = 12, 72
@@ -74,17 +76,12 @@ def schedule(
     """
     total = max(1, calls + rng.randint(-(calls // 10), calls // 10))
     contents: list[Content] = [_content(rng, operands) if index else "fresh" for index in range(total)]
-    # A call whose inputs are changed a little stays in the family of the call before: it stands for no family of its own.
-    places = [sum(content == "fresh" for content in contents[: index + 1]) - 1 for index in range(total)]
-    steps = [
-        _step(rng, families[place % len(families)], content, operands, layouts)
-        for place, content in zip(places, contents, strict=True)
-    ]
+    steps = [_step(rng, family, content, operands, layouts) for family, content in _in_turn(families, contents)]
     steps[0] = replace(steps[0], buffer="new")
-    for kind in ("elements", "operand"):
+    for kind in _OF_AN_OPERAND:
         if operands and total > 4 and not any(step.content == kind for step in steps):
-            place = rng.choice([i for i in range(1, total) if steps[i].content in ("fresh", "row")])
-            operand = rng.randrange(operands)
+            spare = [i for i in range(1, total) if steps[i].content in ("fresh", "row")]
+            place, operand = rng.choice(spare or range(1, total)), _operand(rng, kind, operands)
             steps[place] = replace(steps[place], content=kind, buffer="refill", layout="contiguous", operand=operand)
     return _with_bursts(rng, _with_updates(rng, steps))
 
@@ -93,16 +90,28 @@ def burst(rng: random.Random, families: Sequence[str], operands: int) -> list[St
     """Ten to fourteen calls back to back, long enough to be taken for a timing loop, some of them changed a little."""
     count = rng.randint(10, 14)
     contents: list[Content] = ["fresh", *(_content(rng, operands) for _ in range(count - 1))]
-    places = [sum(content == "fresh" for content in contents[: index + 1]) - 1 for index in range(count)]
     return [
-        Step(
-            families[place % len(families)],
-            content,
-            operand=rng.randrange(operands) if content in ("operand", "elements") else None,
-            burst=True,
-        )
-        for place, content in zip(places, contents, strict=True)
+        Step(family, content, operand=_operand(rng, content, operands), burst=True)
+        for family, content in _in_turn(families, contents)
     ]
+
+
+def fresh_families(steps: Iterable[Step]) -> Counter[str]:
+    """How often each family is drawn anew."""
+    return Counter(step.family for step in steps if step.content == "fresh")
+
+
+def _in_turn(families: Sequence[str], contents: Sequence[Content]) -> Iterator[tuple[str, Content]]:
+    """Each fresh content with the next family, any other with that of the call before, whose inputs it changes a little."""
+    turn = -1
+    for content in contents:
+        turn += content == "fresh"
+        yield families[turn % len(families)], content
+
+
+def _operand(rng: random.Random, content: Content, operands: int) -> int | None:
+    """Which input is changed; None where none is chosen."""
+    return rng.randrange(operands) if operands and content in _OF_AN_OPERAND else None
 
 
 def _content(rng: random.Random, operands: int) -> Content:
@@ -113,7 +122,7 @@ def _content(rng: random.Random, operands: int) -> Content:
 def _step(rng: random.Random, family: str, content: Content, operands: int, layouts: Sequence[str]) -> Step:
     buffer: Buffer = rng.choices(("new", "refill", "reuse-freed"), (2, 3, 2))[0]
     layout = "contiguous" if buffer == "refill" else rng.choice(layouts)
-    operand = rng.randrange(operands) if operands and content in ("operand", "elements") else None
+    operand = _operand(rng, content, operands)
     return Step(
         family, content, buffer, layout, operand, poison=rng.randrange(len(POISON_BYTES)), hold=rng.choice((1, 1, 2, 3))
     )

@@ -70,17 +70,17 @@ class Questions:
             maker = self.study.makers[case.name]
             kept = self.study.store.take(case.name, rng)
             jobs += [Job(case, segment) for segment in kept]
-            asked.update(call.step.family for segment in kept for call in segment.calls if call.step.content == "fresh")
+            asked += probes.fresh_families(step for segment in kept for step in segment.steps)
             lacking = self.pace.calls(case) - sum(len(segment.calls) for segment in kept)
             bursts = self.pace.affords(BURST_CALLS, case) and self.fits(case, BURST_CALLS)
             if bursts and not any(segment.is_burst for segment in kept):
                 burst = maker.burst(asked)
-                asked.update(step.family for step in burst if step.content == "fresh")
+                asked += probes.fresh_families(burst)
                 jobs.append(Job(case, steps=tuple(burst)))
                 lacking -= len(burst)
             if lacking > 0:
                 planned = maker.plan(max(_LEAST_PLAN, lacking), kept, asked)
-                asked.update(step.family for steps in planned for step in steps if step.content == "fresh")
+                asked += probes.fresh_families(step for steps in planned for step in steps)
                 jobs += [Job(case, steps=tuple(steps)) for steps in planned]
         rng.shuffle(jobs)
         return jobs

@@ -26,7 +26,7 @@ from tilecast.sandbox.harness.judge.case import (
 )
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.oracle import Answer, expect
-from tilecast.sandbox.harness.judge.probes import Step
+from tilecast.sandbox.harness.judge.probes import Step, fresh_families
 from tilecast.sandbox.harness.judge.reference import NativeRun, fresh_seed
 from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
 
@@ -75,6 +75,11 @@ class Segment:
     def is_burst(self) -> bool:
         """Whether it has a stretch long enough to be taken for a timing loop."""
         return sum(call.step.burst for call in self.calls) >= 8
+
+    @property
+    def steps(self) -> list[Step]:
+        """Of its calls."""
+        return [call.step for call in self.calls]
 
     @property
     def size_bytes(self) -> int:
@@ -155,7 +160,7 @@ class ScriptMaker:
 
     def _names(self, kept: Sequence[Segment], asked: Counter[str]) -> list[str]:
         """Families, those first of which the segments ``kept`` have the fewest, then those ``asked`` the least elsewhere."""
-        here = Counter(call.step.family for segment in kept for call in segment.calls if call.step.content == "fresh")
+        here = fresh_families(step for segment in kept for step in segment.steps)
         names = list(self._choices)
         self.rng.shuffle(names)
         names.sort(key=lambda name: (here[name], asked[name]))

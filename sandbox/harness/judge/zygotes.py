@@ -67,10 +67,8 @@ class WorkerProcess:
 
     def locked(self) -> None:
         """It can start no process any more: nobody needs to count them."""
-        with (
-            self._server.turn,
-            contextlib.suppress(WireError),
-        ):  # if the server is gone, so is the worker: that is told then
+        # If the server is gone, so is the worker: that is told when it is asked again.
+        with self._server.turn, contextlib.suppress(WireError):
             self._server.control.send({"op": "locked", "id": self.number}, timeout_s=5.0)
 
     @property
