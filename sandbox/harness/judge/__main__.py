@@ -33,6 +33,7 @@ from tilecast.sandbox.harness.judge.reference import Reference
 from tilecast.sandbox.harness.judge.spare import Spare
 from tilecast.sandbox.harness.judge.stubs import LaunchStubs
 from tilecast.sandbox.harness.judge.study import Study, preflight, study_problem
+from tilecast.sandbox.harness.judge.telling import Telling
 from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
 from tilecast.sandbox.harness.judge.verify import Verifier, refused
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
@@ -251,18 +252,14 @@ def _driver() -> str:
 
 def serve(channel: Channel, judge: Judge) -> None:
     """Answer until the host is gone."""
+    telling = Telling(channel)
     while True:
         try:
             message = channel.receive(None)
         except WireClosed:
             return
-        number = message.get("id")
-
-        def progress(text: str, number: Any = number) -> None:
-            channel.send({"id": number, "event": "progress", "text": text[:300]}, timeout_s=None)
-
-        reply = judge.answer(message, progress)
-        channel.send({"id": number, **reply}, timeout_s=None)
+        telling.begin(message.get("id"))
+        telling.end(judge.answer(message, telling))
 
 
 def main(arguments: list[str]) -> int:
