@@ -131,7 +131,7 @@ def test_show_before_the_first_results_and_the_refusals_in_it(tmp_path: Path) ->
     for path, blob in good.items():
         path.write_bytes(altered(blob))
     run.start("last")
-    wait_for(lambda: "altered" in show(), 20)  # recorded at once, though nothing can be used yet
+    wait_for(lambda: "altered" in show())  # recorded at once, though nothing can be used yet
     said = show()
     assert said.count("warning: refused result") == len(good) == said.count("; bring it again")
     assert all("altered" in incident.text for incident in build_report(logged(home())).incidents)

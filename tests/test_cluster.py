@@ -23,7 +23,7 @@ POINTS = [variant(b, w, s) for b in (64, 128, 256, 512) for w in (1, 2, 4) for s
 pytest.importorskip("ray")
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(360)
 def test_a_killed_evaluator_costs_no_candidate_and_none_counts_twice(capfd: pytest.CaptureFixture[str]) -> None:
     """One actor is killed in the middle of an item: the item is done elsewhere, a new actor comes, the log is kept."""
     seen: list[Fleet] = []

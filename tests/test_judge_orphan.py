@@ -45,7 +45,7 @@ def get_init_inputs():
 """
 
 
-@pytest.mark.timeout(150)
+@pytest.mark.timeout(300)
 def test_the_judge_goes_with_its_host_in_the_middle_of_a_request(tmp_path: Path) -> None:
     (tmp_path / "reference.py").write_text(SLOW_PROBLEM)
     command = [sys.executable, "-c", HOST, str(tmp_path), str(tmp_path / "state")]

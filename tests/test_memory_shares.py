@@ -22,12 +22,12 @@ from tilecast.sandbox.harness.judge import reference as reference_module
 from tilecast.sandbox.harness.judge.__main__ import Judge
 from tilecast.sandbox.harness.judge.another_try import with_another_try
 from tilecast.sandbox.harness.judge.case import CaseBuilder
-from tilecast.sandbox.harness.judge.checker import Rejected
 from tilecast.sandbox.harness.judge.failure import (
     Failure,
     HelperLost,
     OutOfDeviceMemory,
     ProblemRefused,
+    Rejected,
     WorkerFailed,
 )
 from tilecast.sandbox.harness.judge.quiet import Quiet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tilecast.sandbox.harness.judge.checker import Checker, Rejected
+from tilecast.sandbox.harness.judge.checker import Checker
+from tilecast.sandbox.harness.judge.failure import Rejected
 from tilecast.sandbox.harness.judge.oracle import Answer, RawOutputs, expect
 from tilecast.sandbox.harness.judge.probes import Step
 from tilecast.sandbox.harness.judge.script import Call
@@ -57,7 +59,8 @@ def refusal(earlier: Answer, own: Answer, value: Tensor) -> Rejected:
     session = SimpleNamespace(
         options=SimpleNamespace(device=torch.device("cpu")),
         memory=SimpleNamespace(inputs_now=lambda _: []),
-        recheck=lambda *_: [],
+        looking=lambda *_, **__: nullcontext([]),
+        recheck=lambda _: [[]],
     )
     checker = Checker(cast(Any, session))
     step = Step("as given", "elements")

@@ -207,3 +207,12 @@ def tensors_in(value: Any) -> list[Tensor]:
     found: list[Tensor] = []
     encode_tree(value, found)
     return found
+
+
+def packed(specs: Sequence[TensorSpec], alignment: int) -> tuple[list[int], int]:
+    """Offsets at which tensors lie one behind the other, each aligned, and the bytes that takes in all."""
+    offsets, end = [], 0
+    for spec in specs:
+        offsets.append(end)
+        end += -(-spec.extent // alignment) * alignment
+    return offsets, end

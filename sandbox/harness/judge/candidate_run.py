@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tilecast.sandbox.harness.judge.case import WorkloadCase
-from tilecast.sandbox.harness.judge.checker import Checker, Rejected
-from tilecast.sandbox.harness.judge.failure import WorkerFailed
+from tilecast.sandbox.harness.judge.checker import Checker
+from tilecast.sandbox.harness.judge.failure import Rejected, WorkerFailed
 from tilecast.sandbox.harness.judge.hogging import is_want_of_memory, refuse_hog
 from tilecast.sandbox.harness.judge.languages import static_hints
 from tilecast.sandbox.harness.judge.pace import Pace
@@ -141,7 +141,9 @@ class CandidateRun:
         self.trail.held("state", "settings, environment, clocks and library functions are as before the import")
         assert self.checker is not None
         self.phases.end("checks")
-        self.trail.held("calls", f"{self.checker.calls} calls judged, {self.checker.rechecked} outputs looked at again")
+        self.trail.held(
+            "calls", f"{self.checker.calls} calls judged, {self.checker.later.done} outputs looked at again"
+        )
 
     def _offer_stubs(self, session: Session) -> None:
         """What this worker had to build may be built once for all that follow."""

@@ -13,8 +13,10 @@ from torch import Tensor
 from tilecast.sandbox.harness.judge import probes
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.compare import OutputClaim, compare_structure, compare_values
-from tilecast.sandbox.harness.judge.discrepancies import dishonest, first_difference, is_earlier, is_trivial, item_at
+from tilecast.sandbox.harness.judge.discrepancies import dishonest, first_difference, is_earlier, is_trivial
+from tilecast.sandbox.harness.judge.failure import Rejected
 from tilecast.sandbox.harness.judge.script import Call
+from tilecast.sandbox.harness.judge.second_looks import Kept, SecondLooks
 from tilecast.sandbox.harness.judge.session import CallResult, Session
 from tilecast.sandbox.harness.judge.shared_memory import POISON, Prepared
 from tilecast.sandbox.harness.tensors import dtype_name
@@ -24,24 +26,6 @@ _HELD = 5
 _LATE_S = 0.12
 
 
-class Rejected(Exception):
-    """The candidate is refused: status, reason, the rule that was broken (if it is one), and the workload."""
-
-    def __init__(self, status: str, reason: str, rule: str = "", workload: str = "") -> None:
-        super().__init__(reason)
-        self.status, self.reason, self.rule, self.workload = status, reason, rule, workload
-
-
-@dataclass
-class _Pending:
-    """An output to look at again."""
-
-    result: CallResult
-    prepared: Prepared
-    call: Call
-    due: int
-
-
 @dataclass
 class Checker:
     """Judges the calls of one session, workload by workload. Raises :class:`Rejected` at the first defect."""
@@ -49,10 +33,11 @@ class Checker:
     session: Session
     worst: dict[str, float | None] = field(default_factory=dict)
     calls: int = 0
-    rechecked: int = 0
     _remembered: dict[str, deque[Call]] = field(default_factory=dict)
-    _pending: list[_Pending] = field(default_factory=list)
     _reused: dict[str, Prepared] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.later = SecondLooks(self.session)
 
     def call(self, case: WorkloadCase, call: Call) -> CallResult:
         """One call, with its buffers chosen as its step says, judged in full."""
@@ -64,10 +49,16 @@ class Checker:
     def _call(self, case: WorkloadCase, call: Call) -> CallResult:
         prepared = self._place(case, call)
         poison = probes.poison_bytes(call.step)
-        result = self.session.call(prepared, poison=poison, hold=_HELD, seed=call.seed)
+        due = self.later.take(self.calls + 1)
+        with self.later.beside_call(due if case.is_small else ()) as looks:
+            result = self.session.call(prepared, poison=poison, hold=_HELD, seed=call.seed, looks=looks)
         self._judge(case, call, prepared, result)
-        self._pending.append(_Pending(result, prepared, call, self.calls + call.step.hold))
-        self._look_again(case)
+        if case.is_small:
+            self.later.compare(case, due, result.looks)
+        else:
+            self.later.look(case, due)
+        self.later.expect(Kept(result, prepared, self.calls + call.step.hold))
+        self._release(case, due)
         return result
 
     def burst(self, case: WorkloadCase, calls: Sequence[Call]) -> None:
@@ -82,8 +73,8 @@ class Checker:
         self._refuse_findings(case, results.findings)
         for call, prepared, result in zip(calls, batch, results.calls, strict=True):
             self._judge(case, call, prepared, result)
-        for call, prepared, result in zip(calls, batch, results.calls, strict=True):
-            self._compare_again(case, _Pending(result, prepared, call, 0))
+        self.later.look(case, [Kept(result, prepared) for prepared, result in zip(batch, results.calls, strict=True)])
+        for prepared in batch:
             self.session.memory.discard(prepared)
 
     def repeat(self, case: WorkloadCase, call: Call) -> None:
@@ -122,7 +113,7 @@ class Checker:
             return old
         if old is not None:
             self._forget_aliases(case, old)
-            self._look_now(case, old)
+            self.later.look(case, self.later.take_of(old))
             self.session.memory.discard(old)
         self._reused[case.name] = self.session.prepare(call.inputs, case.specs, reuse_objects=True)
         return self._reused[case.name]
@@ -130,7 +121,7 @@ class Checker:
     def _forget_aliases(self, case: WorkloadCase, prepared: Prepared) -> None:
         """Outputs that lie in an input by contract change with it: no second look at those once it is refilled."""
         if case.contract.aliases:
-            self._pending = [item for item in self._pending if item.prepared is not prepared]
+            self.later.forget(prepared)
 
     # Judging -----------------------------------------------------------------------------------------------------
 
@@ -232,7 +223,8 @@ class Checker:
                     "stale-output",
                 )
         time.sleep(_LATE_S)
-        later = [item for item in self.session.recheck(result, prepared) if item is not None]
+        with self.session.looking([(result, prepared)], apart=False) as looks:
+            later = [item for item in self.session.recheck(looks)[0] if item is not None]
         if len(later) == count and compare_values(call.answer, [*later, *values[count:]]).passed:
             return (
                 f"; {_LATE_S * 1e3:.0f} ms later the same tensor held the right answer: written after forward returned",
@@ -242,30 +234,16 @@ class Checker:
 
     # Second looks ------------------------------------------------------------------------------------------------
 
-    def _look_again(self, case: WorkloadCase) -> None:
-        due = [item for item in self._pending if item.due <= self.calls]
-        self._pending = [item for item in self._pending if item.due > self.calls]
-        for item in due:
-            self._compare_again(case, item)
-            self._release(case, item.prepared)
-
-    def _look_now(self, case: WorkloadCase, prepared: Prepared) -> None:
-        """Second looks that need this memory come before it is given back."""
-        due = [item for item in self._pending if item.prepared is prepared]
-        self._pending = [item for item in self._pending if item.prepared is not prepared]
-        for item in due:
-            self._compare_again(case, item)
-
-    def _release(self, case: WorkloadCase, prepared: Prepared) -> None:
+    def _release(self, case: WorkloadCase, seen: Sequence[Kept]) -> None:
         """Give memory back that no later call refills: new objects will come to lie where others did."""
-        if prepared is not self._reused.get(case.name) and all(item.prepared is not prepared for item in self._pending):
-            self.session.memory.discard(prepared)
+        for kept in seen:
+            if kept.prepared is not self._reused.get(case.name) and not self.later.uses(kept.prepared):
+                self.session.memory.discard(kept.prepared)
 
     def _finish_pending(self, case: WorkloadCase) -> None:
-        pending, self._pending = self._pending, []
-        for item in pending:
-            self._compare_again(case, item)
-            self._release(case, item.prepared)
+        left = self.later.take_all()
+        self.later.look(case, left)
+        self._release(case, left)
 
     def finish(self, case: WorkloadCase) -> None:
         """Before leaving a workload: look at what is left, drop what is kept."""
@@ -275,18 +253,3 @@ class Checker:
             if old is not None:
                 self.session.memory.discard(old)
             self.session.forget()
-
-    def _compare_again(self, case: WorkloadCase, item: _Pending) -> None:
-        later = self.session.recheck(item.result, item.prepared)
-        self.rechecked += 1
-        by_contract = {output for output, _ in case.contract.aliases}
-        for index, (first, second) in enumerate(zip(item.result.outputs, later, strict=False)):
-            if index in by_contract or first is None or second is None:
-                continue
-            place = first_difference(first, second)
-            if place is not None:
-                detail = (
-                    f"workload {case.name!r}: output {index} of an earlier call changed afterwards at {place} "
-                    f"(from {item_at(first, place)} to {item_at(second, place)}): each call must return memory of its own, complete"
-                )
-                raise Rejected("REWARD_HACK", detail, "output-overwritten", case.name)

@@ -26,6 +26,14 @@ class ProblemRefused(Exception):
         self.status, self.reason = status, reason
 
 
+class Rejected(Exception):
+    """The candidate is refused: status, reason, the rule that was broken (if it is one), and the workload."""
+
+    def __init__(self, status: str, reason: str, rule: str = "", workload: str = "") -> None:
+        super().__init__(reason)
+        self.status, self.reason, self.rule, self.workload = status, reason, rule, workload
+
+
 @dataclass(frozen=True)
 class Failure:
     """A candidate's failure: status, a reason a person and a model can act on, and the rule where one was broken."""

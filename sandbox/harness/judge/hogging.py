@@ -6,8 +6,7 @@ import time
 
 import torch
 
-from tilecast.sandbox.harness.judge.checker import Rejected
-from tilecast.sandbox.harness.judge.failure import OutOfDeviceMemory, WorkerFailed
+from tilecast.sandbox.harness.judge.failure import OutOfDeviceMemory, Rejected, WorkerFailed
 from tilecast.sandbox.harness.judge.room import device_bytes
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.study import free_bytes

@@ -106,6 +106,7 @@ class WorkerLink:
         limit = self._time_left(timeout_s)
         if self._worker.channel.pending() and not self._hung_up():
             raise self._forged(f"an answer came that nobody had asked for, before {doing}")
+        self.memory.settle()
         self._sequence += 1
         start = time.monotonic()
         try:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
+from tilecast.sandbox.harness.judge.landing import Landing
 from tilecast.sandbox.harness.judge.oracle import RawOutputs
 from tilecast.sandbox.harness.judge.room import MEMORY_PATIENCE_S, is_heavy, keep_little, kept_bytes, truth_bytes
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
@@ -81,6 +82,7 @@ class Reference:
         self.workload = ""
         self.proven = False
         """Set once the problem is studied: what fails from then on is no fault of the problem's."""
+        self._landing = Landing(session.memory)
         self._device, self._sharers = session.options.device, session.quiet.sharers
         extras = self._request({"op": "extras"}, "reading of WORKLOADS, TOLERANCE, DOMAIN")["extras"]
         self.extras = {**decode_tree(extras, []), **_given(problem)}
@@ -149,7 +151,7 @@ class Reference:
 
     def _draw(self, function: str, workload: str, seeds: list[int]) -> list[list[Any]]:
         message = {"op": "draw", "function": function, "workload": self.workloads[workload], "seeds": seeds}
-        reply = self._request(message, f"{function}() for workload {workload!r}")
+        reply = self._request(message | self._landing.offer(), f"{function}() for workload {workload!r}")
         draws = decode_tree(reply["tree"], self._take(reply))
         return [list(values) for values in draws]
 
@@ -179,7 +181,7 @@ class Reference:
         if contract is not None:
             message["effects"] = contract.to_message(list(self._selected[self.workload]))
         try:
-            reply = self._request(message, f"forward on {self.workload!r}")
+            reply = self._request(message | self._landing.offer(), f"forward on {self.workload!r}")
             values = self._take(reply)
         finally:
             self.session.memory.discard(prepared)
@@ -195,7 +197,7 @@ class Reference:
         message = {**_inputs(prepared), "op": "truth", "seed": seed, "effects": native.effects}
         message.update(budget_bytes=budget, perturb=True)
         try:
-            reply = self._request(message, f"float64 run on {self.workload!r}")
+            reply = self._request(message | self._landing.offer(), f"float64 run on {self.workload!r}")
             values = iter(self._take(reply))
         finally:
             self.session.memory.discard(prepared)
@@ -214,6 +216,9 @@ class Reference:
 
     def _take(self, reply: Message) -> list[Tensor]:
         specs = [TensorSpec.from_message(item) for item in reply["tensors"]]
+        landed = self._landing.take(reply, specs)
+        if landed is not None:
+            return landed
         memory = self.session.memory
         regions = []
         try:
@@ -233,6 +238,7 @@ class Reference:
             yield
         keep_little(self._device, self._sharers)
         if self.session.memory.held_bytes > (kept_bytes(self._device, self._sharers) or 0):
+            self._landing.give_back()
             self._patiently(self.session.memory.trim, "hand-over of memory")
 
     def _request(self, message: Message, doing: str) -> Message:

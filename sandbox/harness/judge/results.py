@@ -54,6 +54,8 @@ class CallResult:
     judge_ms: float
     findings: list[dict[str, str]] = field(default_factory=list)
     rng_changed: bool = False
+    looks: list[list[Tensor | None]] = field(default_factory=list)
+    """Outputs of the earlier calls that were to be looked at again after this one; of each, none if it is held no more."""
 
 
 @dataclass(frozen=True)

@@ -27,18 +27,28 @@ same size. The output region is filled with 0xFF (NaN) before each call.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge.link import SessionOptions, WorkerLink
 from tilecast.sandbox.harness.judge.results import BatchResult, CallResult, Claim, findings_of
-from tilecast.sandbox.harness.judge.shared_memory import Prepared
+from tilecast.sandbox.harness.judge.shared_memory import Prepared, Region
 from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree
 from tilecast.sandbox.harness.wire import Message
 
-__all__ = ["BatchResult", "CallResult", "Claim", "Session", "SessionOptions"]
+__all__ = ["BatchResult", "CallResult", "Claim", "Look", "Session", "SessionOptions"]
+
+
+@dataclass(frozen=True)
+class Look:
+    """A call, by its number, whose outputs are to be copied once more, and the regions that they are copied to."""
+
+    call: int
+    regions: list[Region]
 
 
 class Session(WorkerLink):
@@ -118,19 +128,22 @@ class Session(WorkerLink):
         seed: int | None = None,
         watch: bool = True,
         scribble: bool = False,
+        looks: Sequence[Look] = (),
     ) -> CallResult:
         """One call of ``forward``.
 
         ``poison``: byte to fill the worker's free memory with first; ``hold``: how many latest outputs it keeps for
         :meth:`recheck`; ``seed``: set the generators first; ``watch``: look for changed settings around the call;
-        ``scribble``: overwrite the outputs in the worker once they are copied out, as a caller may who owns them.
+        ``scribble``: overwrite the outputs in the worker once they are copied out, as a caller may who owns them;
+        ``looks``: earlier calls whose outputs are copied once more after this one, which saves a request for that.
         """
         self.memory.poison_outputs(prepared)
         message = {**prepared.to_message(), "op": "call", "poison": poison, "hold": hold, "seed": seed, "watch": watch}
-        message["scribble"] = scribble
+        message |= {"scribble": scribble, "looks": self._look_messages(looks)}
         reply, judge_ms = self.timed(message, "call")
         try:
-            return self._result(reply, prepared, self._sequence, float(reply["call_ns"]) / 1e6, judge_ms)
+            result = self._result(reply, prepared, self._sequence, float(reply["call_ns"]) / 1e6, judge_ms)
+            return replace(result, looks=self._looked(reply, looks))
         except (KeyError, TypeError, ValueError) as error:
             raise self._forged(f"the answer to a call makes no sense: {error}") from error
 
@@ -146,7 +159,6 @@ class Session(WorkerLink):
             self.memory.poison_outputs(prepared)
         calls = [prepared.to_message() for prepared in batch]
         message = {"op": "many", "calls": calls, "sync_each": sync_each, "flush_bytes": flush_bytes}
-        self._synchronize()
         reply, judge_ms = self.timed(message, "timed calls")
         number = self._sequence
         try:
@@ -164,19 +176,45 @@ class Session(WorkerLink):
 
     def timed(self, message: Message, doing: str) -> tuple[Message, float]:
         """The answer and the milliseconds that it took, without those for which others had the device."""
+        self.memory.settle()
         start = time.perf_counter() - self.waited_s
         reply = self.request(message, doing)
         return reply, (time.perf_counter() - self.waited_s - start) * 1e3
 
-    def recheck(self, result: CallResult, prepared: Prepared) -> list[Tensor | None]:
-        """The outputs of an earlier call (still held) as they are now; empty if the worker does not hold them."""
-        self.memory.poison_outputs(prepared)
-        spaces = [region.to_message() for region in prepared.outputs]
-        reply = self.request({"op": "recheck", "call": result.number, "spaces": spaces}, "second look at outputs")
+    def recheck(self, looks: Sequence[Look]) -> list[list[Tensor | None]]:
+        """The outputs of earlier calls (still held) as they are now; of each, none if the worker does not hold them."""
+        message: Message = {"op": "recheck", "looks": self._look_messages(looks)}
+        reply = self.request(message, "second look at outputs")
         try:
-            return [self.memory.read_output(item, prepared, index) for index, item in enumerate(reply["outputs"])]
+            return self._looked(reply, looks)
         except (KeyError, TypeError, ValueError) as error:
             raise self._forged(f"the answer to a second look makes no sense: {error}") from error
+
+    @contextmanager
+    def looking(self, items: Sequence[tuple[CallResult, Prepared]], *, apart: bool) -> Iterator[list[Look]]:
+        """Second looks, with room for what they bring: where the first outputs came, or ``apart`` from that.
+
+        Several looks at calls that were made with the same prepared inputs, or beside a call with them, must be apart.
+        """
+        looks = [Look(result.number, prepared.outputs) for result, prepared in items]
+        if apart:
+            looks = [Look(result.number, self.memory.room(prepared.expected)) for result, prepared in items]
+        try:
+            yield looks
+        finally:
+            if apart:
+                self.memory.release(region for look in looks for region in look.regions)
+
+    def _look_messages(self, looks: Sequence[Look]) -> list[Message]:
+        for look in looks:
+            self.memory.poison(look.regions)
+        return [{"call": look.call, "spaces": [region.to_message() for region in look.regions]} for look in looks]
+
+    def _looked(self, reply: Message, looks: Sequence[Look]) -> list[list[Tensor | None]]:
+        return [
+            [self.memory.read_output(item, look.regions, index) for index, item in enumerate(found)]
+            for look, found in zip(looks, reply["looks"], strict=True)
+        ]
 
     def forget(self) -> None:
         """Drop outputs held and input objects kept in the worker."""
@@ -188,6 +226,8 @@ class Session(WorkerLink):
         claims = [Claim.of(item) for item in reply["outputs"]]
         outputs: list[Tensor | None] = []
         if read:
-            outputs = [self.memory.read_output(item, prepared, index) for index, item in enumerate(reply["outputs"])]
+            outputs = [
+                self.memory.read_output(item, prepared.outputs, index) for index, item in enumerate(reply["outputs"])
+            ]
         changed = reply.get("rng_changed") is True
         return CallResult(number, outputs, claims, call_ms, judge_ms, findings_of(reply), changed)

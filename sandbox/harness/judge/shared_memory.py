@@ -88,6 +88,7 @@ class SharedMemory:
     _free: dict[int, list[Region]] = field(default_factory=dict)
     _keys: int = 0
     _unsettled: bool = False
+    """Whether the device may still be writing here: :meth:`settle` waits before anybody else looks."""
 
     @property
     def held_bytes(self) -> int:
@@ -107,6 +108,7 @@ class SharedMemory:
             reused.live += 1
             if size != found.size:  # what was longer must not be read on behind the end
                 reused.owner.memory(found.at + size, room - size).fill_(POISON)
+                self._unsettled = True
             return Region(found.arena, found.at, size)
         for index, block in enumerate(self._blocks):
             if block is not None and block.used + room <= block.owner.size:
@@ -150,6 +152,7 @@ class SharedMemory:
         idle = {index for index, block in enumerate(self._blocks) if block is not None and not block.live}
         if not idle:
             return
+        self.settle()
         self.withdraw(sorted(idle))
         for index in idle:
             block, self._blocks[index] = self._blocks[index], None
@@ -168,7 +171,7 @@ class SharedMemory:
 
     def write(self, region: Region, spec: TensorSpec, value: Tensor) -> None:
         """Copy a value in, with the strides of ``spec``; bytes between its elements become poison."""
-        memory = self.memory(region)
+        memory, self._unsettled = self.memory(region), True
         if spec.extent > spec.elements * spec.dtype.itemsize:
             memory.fill_(POISON)
         place(memory, spec).copy_(value)
@@ -184,7 +187,6 @@ class SharedMemory:
         regions = [self.allocate(spec.extent) for spec in specs]
         for region, spec, value in zip(regions, specs, tensors, strict=True):
             self.write(region, spec, value)
-        self._settle()
         try:
             yield [{**r.to_message(), **s.to_message()} for r, s in zip(regions, specs, strict=True)]
         finally:
@@ -207,12 +209,16 @@ class SharedMemory:
             specs.append(wanted or TensorSpec.kept(value))
         regions = [self.allocate(spec.extent) for spec in specs]
         dense = [TensorSpec.dense(item.shape, item.dtype) for item in expected]
-        room = [self.allocate(spec.extent) for spec in dense]
+        room = self.room(dense)
         self._keys += 1
         key = f"k{self._keys}" if reuse_objects else None
         prepared = Prepared(tree, specs, regions, list(tensors), dense, room, key)
         self._write_all(prepared, tensors)
         return prepared
+
+    def room(self, specs: Iterable[TensorSpec]) -> list[Region]:
+        """A region for each tensor, contents undefined."""
+        return [self.allocate(spec.extent) for spec in specs]
 
     def refill(self, prepared: Prepared, inputs: Sequence[Any]) -> None:
         """See ``Session.refill``."""
@@ -226,7 +232,6 @@ class SharedMemory:
     def _write_all(self, prepared: Prepared, tensors: Sequence[Tensor]) -> None:
         for region, spec, value in zip(prepared.regions, prepared.specs, tensors, strict=True):
             self.write(region, spec, value)
-        self._settle()
 
     def inputs_now(self, prepared: Prepared) -> list[Tensor]:
         """What the inputs hold now: private copies."""
@@ -235,42 +240,40 @@ class SharedMemory:
 
     def poison_outputs(self, prepared: Prepared) -> None:
         """Fill the room for outputs with 0xFF, which is NaN in every floating format."""
-        for region in prepared.outputs:
-            self.memory(region).fill_(POISON)
-        self._settle()
+        self.poison(prepared.outputs)
 
-    def read_output(self, message: Message, prepared: Prepared, index: int) -> Tensor | None:
-        """A private copy of one output as the worker says it lies in its room; None if it brought no bytes.
+    def poison(self, regions: Iterable[Region]) -> None:
+        """Fill regions with 0xFF."""
+        for region in regions:
+            self.memory(region).fill_(POISON)
+        self._unsettled = True
+
+    def read_output(self, message: Message, regions: Sequence[Region], index: int) -> Tensor | None:
+        """A private copy of one output as the worker says it lies in its room, one of ``regions``; None if it brought no bytes.
 
         Raises:
             BadSpec: if the description makes no sense.
         """
-        if "placed" not in message or index >= len(prepared.outputs):
+        if "placed" not in message or index >= len(regions):
             return None
         spec = TensorSpec.from_message(message["placed"])
-        region = prepared.outputs[index]
+        region = regions[index]
         return place(self.memory(region)[: spec.extent].clone(), spec) if spec.extent <= region.size else None
 
     def discard(self, prepared: Prepared) -> None:
         """Give the regions of a set of inputs back."""
         self.release([*prepared.regions, *prepared.outputs])
 
-    @contextmanager
-    def settled_once(self) -> Iterator[None]:
-        """Much is written inside: the device is waited for at the end, not after each piece."""
-        self._unsettled = True
-        try:
-            yield
-        finally:
-            self._unsettled = False
-            self._settle()
-
-    def _settle(self) -> None:
-        if self.device.type == "cuda" and not self._unsettled:
+    def settle(self) -> None:
+        """Wait until all that was written lies there: before a request, once, however much was written for it."""
+        if self.device.type == "cuda" and self._unsettled:
             torch.cuda.synchronize(self.device)
+        self._unsettled = False
 
     def close(self) -> None:
         """Free all arenas."""
+        if self._blocks:
+            self.settle()
         for block in self._blocks:
             if block is not None:
                 block.owner.close()

@@ -93,6 +93,7 @@ class Caller:
             for tensor, claim in zip(outputs, reply["outputs"], strict=True):
                 if claim["in_input"] is None:
                     export.scribble(tensor)
+        reply["looks"] = self._look(message.get("looks", []))
         self._hold(int(message.get("hold", 0)), int(message["seq"]), outputs)
         return reply
 
@@ -118,16 +119,19 @@ class Caller:
             self._held.popleft()
 
     def recheck(self, message: Message) -> Message:
-        """Copy the outputs of an earlier call once more."""
-        for number, outputs in self._held:
-            if number == message["call"]:
-                stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
-                spaces = message["spaces"]
-                placed = [export.export(t, self.memory.space(s), stream) for t, s in zip(outputs, spaces, strict=False)]
-                if self.cuda:
-                    _SYNCHRONIZE()
-                return {"outputs": placed}
-        return {"outputs": []}
+        """Copy the outputs of earlier calls once more."""
+        return {"looks": self._look(message["looks"])}
+
+    def _look(self, looks: list[Message]) -> list[list[Message]]:
+        stream = torch.cuda.current_stream().cuda_stream if self.cuda and looks else None
+        found = []
+        for look in looks:
+            outputs = next((outputs for number, outputs in self._held if number == look["call"]), [])
+            spaces = [self.memory.space(item) for item in look["spaces"]]
+            found.append([export.export(t, space, stream) for t, space in zip(outputs, spaces, strict=False)])
+        if self.cuda and looks:
+            _SYNCHRONIZE()
+        return found
 
     def forget(self, message: Message) -> Message:
         """Drop held outputs and reused input objects."""

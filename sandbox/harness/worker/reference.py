@@ -1,6 +1,7 @@
 """What only the reference's worker does: draw inputs, run as KernelBench does, observe its own side effects, take the truth.
 
-Results are held here until the judge, knowing their sizes, asks for the bytes (``take``).
+Small results go into the room that a request offers; others are held here until the judge, knowing their sizes, asks for the
+bytes (``take``).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tilecast.sandbox.harness.arena import ALIGNMENT
 from tilecast.sandbox.harness.device_memory import give_back
-from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree, encode_tree, place, tensors_in
+from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree, encode_tree, packed, place, tensors_in
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import describing, failures
 from tilecast.sandbox.harness.worker.calling import Caller
@@ -71,11 +73,22 @@ class ReferenceHandlers:
             "extras": self._extras,
             "keep_little": self._keep_little,
             "describe": self._describe,
-            "draw": self._draw,
-            "run": self._run,
-            "truth": self._truth,
-            "take": self._take,
+            "draw": self._thrifty(self._draw),
+            "run": self._thrifty(self._run),
+            "truth": self._thrifty(self._truth),
+            "take": self._thrifty(self._take),
         }
+
+    def _thrifty(self, handler: Handler) -> Handler:
+        """Memory is given back once a handler is through with it and its results are handed over."""
+
+        def handle(message: Message) -> Message:
+            reply = handler(message)
+            if not self._results and self._kept_bytes is not None:
+                give_back(self._memory.device, self._kept_bytes)
+            return reply
+
+        return handle
 
     def _source(self) -> Any:
         if self._caller.source is None:
@@ -86,10 +99,6 @@ class ReferenceHandlers:
         """From now on torch keeps at most so many bytes of the device after a request."""
         self._kept_bytes = int(message["bytes"])
         return {}
-
-    def _give_back(self) -> None:
-        if self._kept_bytes is not None:
-            give_back(self._memory.device, self._kept_bytes)
 
     def _extras(self, message: Message) -> Message:
         """WORKLOADS, TOLERANCE and DOMAIN as the file defines them."""
@@ -104,7 +113,7 @@ class ReferenceHandlers:
         draws = self._draws(message, apart=False)
         if len(draws) > 1 and _share_memory(draws):  # it hands out one buffer again and again: what came first is gone
             draws = self._draws(message, apart=True)
-        return self._hold(draws)
+        return self._hold(draws, message)
 
     def _draws(self, message: Message, *, apart: bool) -> list[list[Any]]:
         """One list of values a seed; with ``apart`` copied before the next is drawn."""
@@ -124,22 +133,35 @@ class ReferenceHandlers:
             draws.append(list(values))
         return draws
 
-    def _hold(self, values: Any) -> Message:
+    def _hold(self, values: Any, message: Message) -> Message:
+        """Results, as they are told: in the room offered, if they fit there, else kept until they are taken."""
         tensors: list[Tensor] = []
         tree = encode_tree(values, tensors)
         self._results = [item.detach().to(self._memory.device) for item in tensors]
-        return {"tree": tree, "tensors": [TensorSpec.kept(item).to_message() for item in self._results]}
+        specs = [TensorSpec.kept(item) for item in self._results]
+        reply: Message = {"tree": tree, "tensors": [spec.to_message() for spec in specs]}
+        room = message.get("room")
+        offsets, total = packed(specs, ALIGNMENT)
+        if room is not None and total <= room["size"]:
+            self._hand_over(
+                [{**room, "at": room["at"] + at, "size": spec.extent} for at, spec in zip(offsets, specs, strict=True)]
+            )
+            reply["landed"] = True
+        return reply
 
     def _take(self, message: Message) -> Message:
-        """Copy held results into the regions given, with the strides that were reported."""
+        """Copy held results into the regions given."""
+        self._hand_over(message["spaces"])
+        return {}
+
+    def _hand_over(self, spaces: list[Message]) -> None:
+        """Results into regions, with the strides that are reported; after that none is held."""
         with torch.no_grad():
-            for tensor, item in zip(self._results, message["spaces"], strict=True):
+            for tensor, item in zip(self._results, spaces, strict=True):
                 place(self._memory.bytes_of(item), TensorSpec.kept(tensor)).copy_(tensor)
         if self._memory.device.type == "cuda":
             torch.cuda.synchronize()
         self._results = []
-        self._give_back()
-        return {}
 
     def _arguments(self, message: Message) -> list[Tensor]:
         """Private copies of the inputs, with the strides they were given."""
@@ -175,7 +197,7 @@ class ReferenceHandlers:
         effects.aliases = _aliases(outputs, tensors)
         overlaps = [TensorSpec.of(item).overlaps for item in outputs]
         extra = [tensors[i] for i in effects.inputs] + [now[name].clone() for name in effects.state]
-        held = self._hold([*outputs, *extra])
+        held = self._hold([*outputs, *extra], message)
         if effects.state:
             with torch.no_grad():
                 for name in effects.state:
@@ -210,7 +232,7 @@ class ReferenceHandlers:
         truth = float64_truth(module, tensors, native, forward, options)
         spreads = [item for item in truth.spread if item is not None]
         alternates = [item for items in truth.alternates for item in items]
-        held = self._hold([*truth.outputs, *spreads, *alternates])
+        held = self._hold([*truth.outputs, *spreads, *alternates], message)
         return {
             **held,
             "spread": [item is not None for item in truth.spread],

@@ -79,11 +79,10 @@ class TimedWorker:
         Raises:
             WorkerFailed: as the session raises it, and for an answer that makes no sense.
         """
-        with self.session.memory.settled_once():
-            self._fill(contents)
-            batch = self.pool[: len(contents)]
-            for prepared in batch:
-                self.session.memory.poison_outputs(prepared)
+        self._fill(contents)
+        batch = self.pool[: len(contents)]
+        for prepared in batch:
+            self.session.memory.poison_outputs(prepared)
         calls = [
             prepared.to_message() | {"seed": content.seed} for prepared, content in zip(batch, contents, strict=True)
         ]
@@ -118,7 +117,7 @@ class TimedWorker:
         outputs: list[list[Tensor | None]] = []
         for prepared, item in zip(batch, reply["calls"], strict=True):
             found = item["outputs"] if read else []
-            outputs.append([self.session.memory.read_output(out, prepared, i) for i, out in enumerate(found)])
+            outputs.append([self.session.memory.read_output(out, prepared.outputs, i) for i, out in enumerate(found)])
         return LegRun(
             inner_ms=inner,
             worker_ms=_nanoseconds(reply["leg_ns"]) / 1e6,

@@ -1,0 +1,200 @@
+"""Where a candidate's seconds go: turns between judge and worker, waiting for questions, judging, and what the device did.
+
+    python benchmarks/where_seconds_go.py --corpus ../shared/corpus --device cuda:0
+
+A judge inside this process verifies recorded kernels of a few problems. Of each: seconds by phase, requests to the worker by
+operation (how many, seconds in all, median milliseconds), seconds waited for questions to be drawn, seconds of judging. On a GPU
+another candidate is verified under torch's profiler: kernels and copies of the judge's process, and how long they took. And,
+before all: what a turn between two processes costs on the device when both use it, and when only the other one does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from _bootstrap import ROOT, device_name, header, parser, write
+from _judge import candidate_of, problem_of
+from throughput import choose, source_of
+
+TURNS = 300
+ELEMENTS = 4096
+
+
+def turn_costs(judge: Any) -> dict[str, float]:
+    """Milliseconds of a call of a tiny function in a worker, as the judge's clock sees it, by what the judge does between two.
+
+    ``idle``: nothing; ``device``: a kernel and a wait for it, as a comparison there needs; ``copy``: the input is copied from
+    and to the host, nothing is computed on the device.
+    """
+    import torch
+
+    from tilecast.sandbox.harness.judge.session import Session, SessionOptions
+    from tilecast.sandbox.harness.tensors import TensorSpec
+
+    source = "import torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x * 2\n"
+    found: dict[str, float] = {}
+    with Session.open(judge.zygotes, SessionOptions(judge.device, timeout_s=300.0)) as session:
+        session.load(source)
+        session.construct("ModelNew", [], seed=0)
+        value = torch.randn(ELEMENTS, device=judge.device)
+        on_host = value.cpu()
+        prepared = session.prepare([value], [TensorSpec.dense((ELEMENTS,), torch.float32)])
+
+        def compare_on_device() -> None:
+            for _ in range(10):
+                bool((value * 2 == value).all())
+
+        between: dict[str, Callable[[], object]] = {
+            "idle": lambda: None,
+            "device": compare_on_device,
+            "copy": lambda: [
+                session.memory.copy_out(prepared.regions[0], prepared.specs[0]).cpu(),
+                on_host.to(judge.device),
+            ],
+        }
+        for name, work in between.items():
+            walls = []
+            for _ in range(TURNS):
+                work()
+                start = time.perf_counter()
+                session.call(prepared, watch=False)
+                walls.append((time.perf_counter() - start) * 1e3)
+            found[name] = round(median(walls), 4)
+            start = time.perf_counter()
+            for _ in range(TURNS):
+                work()
+            found[f"{name}: the work itself"] = round((time.perf_counter() - start) * 1e3 / TURNS, 4)
+    return found
+
+
+class Clocks:
+    """Seconds by what was done, in the main thread of the judge."""
+
+    def __init__(self) -> None:
+        self.spans: dict[str, list[float]] = defaultdict(list)
+
+    def around(self, owner: Any, name: str, label: Callable[[tuple[Any, ...]], str]) -> Callable[[], None]:
+        """Time every call of a method from here on; returns what undoes it."""
+        real = getattr(owner, name)
+
+        def timed(*args: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return real(*args, **named)
+            finally:
+                self.spans[label(args)].append(time.perf_counter() - start)
+
+        setattr(owner, name, timed)
+        return lambda: setattr(owner, name, real)
+
+    def summary(self) -> dict[str, dict[str, float]]:
+        """By label: how often, seconds in all, median milliseconds."""
+        return {
+            label: {
+                "count": len(spans),
+                "seconds": round(sum(spans), 4),
+                "median_ms": round(median(spans) * 1e3, 4),
+            }
+            for label, spans in sorted(self.spans.items(), key=lambda item: -sum(item[1]))
+        }
+
+
+@contextmanager
+def watched() -> Iterator[Clocks]:
+    """Timers around what verification is made of."""
+    from tilecast.sandbox.harness.judge import checker, link, questions
+    from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
+
+    clocks = Clocks()
+    undo = [
+        clocks.around(
+            link.WorkerLink, "_request", lambda args: f"request to {args[0].options.whose}: {args[1].get('op')}"
+        ),
+        clocks.around(questions.Ahead, "__next__", lambda args: "waiting for a question"),
+        clocks.around(checker.Checker, "_judge", lambda args: "judging a call"),
+        clocks.around(checker, "compare_values", lambda args: "of that: comparing values"),
+        clocks.around(SharedMemory, "settle", lambda args: "waiting for the device before a request"),
+        clocks.around(SharedMemory, "prepare", lambda args: "inputs into shared memory"),
+        clocks.around(SharedMemory, "inputs_now", lambda args: "of judging: reading inputs back"),
+    ]
+    try:
+        yield clocks
+    finally:
+        for restore in undo:
+            restore()
+
+
+def device_work(run: Callable[[], object]) -> dict[str, Any]:
+    """What this process's kernels and copies took while ``run`` ran, by torch's profiler; milliseconds."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        run()
+    rows = [(e.key, e.count, getattr(e, "self_device_time_total", 0.0) / 1e3) for e in profiler.key_averages()]
+    rows = sorted((row for row in rows if row[2] > 0), key=lambda row: -row[2])
+    return {
+        "launches": sum(row[1] for row in rows),
+        "busy_ms": round(sum(row[2] for row in rows), 3),
+        "most": [{"name": name[:80], "count": count, "ms": round(ms, 3)} for name, count, ms in rows[:12]],
+    }
+
+
+def verify_problem(judge: Any, folder: Path, count: int) -> dict[str, Any]:
+    """Candidates of one problem; the first one pays for the problem's study and is not counted."""
+    rows = choose(folder, count + 2)
+    problem = problem_of(folder)
+
+    def verify(row: dict[str, Any]) -> dict[str, Any]:
+        request = {"problem": problem, "options": {"timeout_s": 120.0}}
+        candidate = candidate_of(row["candidate"], source_of(folder, row))
+        start = time.perf_counter()
+        answer = judge.answer({"op": "verify", "args": {**request, "candidate": candidate}}, lambda text: None)
+        result = answer.get("result", answer)
+        return {"status": result.get("status", str(result)[:200]), "seconds": round(time.perf_counter() - start, 3)}
+
+    first = verify(rows[0])
+    found = []
+    for row in rows[1 : count + 1]:
+        with watched() as clocks:
+            done = verify(row)
+        found.append({"candidate": row["candidate"], **done, "parts": clocks.summary()})
+    profiled = device_work(lambda: verify(rows[-1])) if judge.device.type == "cuda" else None
+    return {"first": first, "candidates": found, "device_work": profiled}
+
+
+def main() -> None:
+    """Run all; written as where_seconds_go.json."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus")
+    arguments.add_argument("--problems", default="vector_add,softmax,layernorm")
+    arguments.add_argument("--per-problem", type=int, default=2)
+    options = arguments.parse_args()
+    import torch
+
+    from tilecast.sandbox.harness.judge.__main__ import Judge
+
+    torch.set_num_threads(1)
+    torch.set_grad_enabled(False)
+    device = torch.device(device_name(options.device))
+    judge = Judge(device, None, False)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    try:
+        document = {**header("where_seconds_go"), "turn_ms": turn_costs(judge)}
+        document["problems"] = {
+            name: verify_problem(judge, options.corpus / name, options.per_problem)
+            for name in options.problems.split(",")
+        }
+    finally:
+        judge.close()
+    write(options.out, "where_seconds_go", document)
+
+
+if __name__ == "__main__":
+    main()
