@@ -30,6 +30,7 @@ from tilecast.sandbox.harness.judge.failure import (
     Rejected,
     WorkerFailed,
 )
+from tilecast.sandbox.harness.judge.landing import Landing
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.reference import Reference
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
@@ -175,9 +176,11 @@ def test_results_that_cannot_be_taken_leave_no_memory_in_use() -> None:
     memory = SharedMemory(CPU, lambda new: None, lambda numbers: None)
     session = Failing(0, alive=False)
     session.memory, session.request = memory, lambda message, doing: session()  # type: ignore[attr-defined]
+    reference = patient(session, 1, True)
+    reference._landing = Landing(memory)
     spec = TensorSpec.dense((10,), torch.float32).to_message()
     with pytest.raises(HelperLost):
-        patient(session, 1, True)._take({"tensors": [spec]})
+        reference._take({"tensors": [spec]})
     memory.trim()
     assert memory.held_bytes == 0
 

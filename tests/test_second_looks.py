@@ -164,7 +164,9 @@ class Waits:
         self.count += 1
 
 
-def test_however_much_is_written_the_device_is_waited_for_once_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_however_much_is_written_or_read_the_device_is_waited_for_once_a_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without a GPU: the memory lies on the CPU and says that it is one, the wait is counted."""
     waits = Waits()
     monkeypatch.setattr(torch.cuda, "synchronize", waits)
@@ -177,9 +179,14 @@ def test_however_much_is_written_the_device_is_waited_for_once_a_request(monkeyp
         (lambda: memory.refill(prepared[0], [torch.zeros(64)]), 1),
         (lambda: memory.poison_outputs(prepared[0]), 1),
         (lambda: memory.settle(), 2),
-        (lambda: memory.poison(prepared[0].outputs), 2),
-        (lambda: memory.close(), 3),
+        (lambda: memory.inputs_now(prepared[0]), 2),
         (lambda: memory.settle(), 3),
+        (lambda: memory.read_output({"placed": SPEC.to_message()}, prepared[0].outputs, 0), 3),
+        (lambda: memory.settle(), 4),
+        (lambda: memory.settle(), 4),
+        (lambda: memory.poison(prepared[0].outputs), 4),
+        (lambda: memory.close(), 5),
+        (lambda: memory.settle(), 5),
     ]
     for step, expected in steps:
         step()

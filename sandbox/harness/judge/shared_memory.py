@@ -88,7 +88,7 @@ class SharedMemory:
     _free: dict[int, list[Region]] = field(default_factory=dict)
     _keys: int = 0
     _unsettled: bool = False
-    """Whether the device may still be writing here: :meth:`settle` waits before anybody else looks."""
+    """Whether the device may still be writing or reading here: :meth:`settle` waits before anybody else does."""
 
     @property
     def held_bytes(self) -> int:
@@ -178,6 +178,7 @@ class SharedMemory:
 
     def copy_out(self, region: Region, spec: TensorSpec) -> Tensor:
         """A private copy of a tensor that lies in a region."""
+        self._unsettled = True
         return place(self.memory(region)[: spec.extent].clone(), spec)
 
     @contextmanager
@@ -258,14 +259,17 @@ class SharedMemory:
             return None
         spec = TensorSpec.from_message(message["placed"])
         region = regions[index]
-        return place(self.memory(region)[: spec.extent].clone(), spec) if spec.extent <= region.size else None
+        return self.copy_out(region, spec) if spec.extent <= region.size else None
 
     def discard(self, prepared: Prepared) -> None:
         """Give the regions of a set of inputs back."""
         self.release([*prepared.regions, *prepared.outputs])
 
     def settle(self) -> None:
-        """Wait until all that was written lies there: before a request, once, however much was written for it."""
+        """Wait until all is written, and what was read is read: once before a request, however much was done for it.
+
+        The reads matter where the worker is next to write: a copy that is still to be made would be of what comes later.
+        """
         if self.device.type == "cuda" and self._unsettled:
             torch.cuda.synchronize(self.device)
         self._unsettled = False
