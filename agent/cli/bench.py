@@ -6,12 +6,20 @@ from typing import Annotated
 
 import typer
 
-from tilecast.agent.cli.shared import DeviceOption, JsonOption, PureOption, RequireSandboxOption, TimeoutOption
+from tilecast.agent.cli.shared import (
+    CandidatesArgument,
+    DeviceOption,
+    JsonOption,
+    ProblemArgument,
+    PureOption,
+    RequireSandboxOption,
+    TimeoutOption,
+)
 
 
 def bench(
-    problem: Annotated[str, typer.Argument(help="A problem file, or a folder with reference.py.")],
-    candidates: Annotated[list[str], typer.Argument(help="Files with a class ModelNew.", metavar="CANDIDATE...")],
+    problem: ProblemArgument,
+    candidates: CandidatesArgument,
     device: DeviceOption = None,
     baseline: Annotated[
         str,

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilecast.agent.cli.shared import DeviceOption, JsonOption, RequireSandboxOption, TimeoutOption
+from tilecast.agent.cli.shared import (
+    DeviceOption,
+    JsonOption,
+    MaybeProblemArgument,
+    RequireSandboxOption,
+    TimeoutOption,
+)
 
 if TYPE_CHECKING:
     from tilecast.agent.chat.faces import PlainFace, TerminalFace
@@ -17,9 +23,7 @@ BUDGET = "Budget"
 
 
 def chat(
-    problem: Annotated[
-        str | None, typer.Argument(help="A problem file, or a folder with reference.py.", show_default=False)
-    ] = None,
+    problem: MaybeProblemArgument = None,
     question: Annotated[str | None, typer.Option("-p", "--prompt", help="One question; its answer is printed.")] = None,
     plain: Annotated[
         bool, typer.Option("--print", help="Plain text, no prompt: messages and commands come from stdin.")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from tilecast.agent.cli import ci_options as options
 from tilecast.agent.cli.ci_github import Forge, comment_on, post_from, say
-from tilecast.agent.cli.shared import JsonOption, RequireSandboxOption, TimeoutOption, print_json
+from tilecast.agent.cli.shared import JsonOption, RequireSandboxOption, TargetOption, TimeoutOption, print_json
 
 if TYPE_CHECKING:
     from tilecast.agent.ci.event import PullEvent
@@ -18,74 +21,28 @@ if TYPE_CHECKING:
     from tilecast.agent.config import Settings
     from tilecast.tools.forecast.base import Forecaster
 
-GITHUB = "On GitHub"
-
 
 def ci(
-    base: Annotated[str | None, typer.Option(help="Commit to compare with (in Actions: the pull request's).")] = None,
-    head: Annotated[
-        str | None, typer.Option(help="Commit to judge (default: the pull request's head, or HEAD).")
-    ] = None,
-    folder: Annotated[Path, typer.Option(help="Folder of tilecast.toml in the repository.")] = Path("."),
-    output_format: Annotated[str, typer.Option("--format", help="markdown or json.")] = "markdown",
-    device: Annotated[
-        str | None,
-        typer.Option(
-            "--device",
-            help="auto (a GPU, else none), cuda[:N], cpu, replay:DIR, or none (forecasts only).",
-            metavar="DEVICE",
-        ),
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="GPU to forecast for where there is none here.", metavar="GPU")
-    ] = None,
-    forecaster: Annotated[str | None, typer.Option(help="auto, learned, roofline or none.")] = None,
-    evidence: Annotated[
-        bool | None,
-        typer.Option("--evidence/--no-evidence", help="Compile both versions for the target.", show_default=False),
-    ] = None,
-    threshold: Annotated[
-        float | None, typer.Option(help="Relative change below which nothing is said (default 0.03).")
-    ] = None,
-    fail_on: Annotated[str | None, typer.Option(help="never, incorrect or regression: exit code 1 on it.")] = None,
-    suggest: Annotated[
-        bool | None, typer.Option("--suggest/--no-suggest", help="Look for a faster version.", show_default=False)
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="Model for suggestions (builtin needs no key).")] = None,
-    drafts: Annotated[
-        bool | None, typer.Option("--drafts/--no-drafts", help="Also drafts.", show_default=False)
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Folder for the document, patches and records (to upload as an artifact).")
-    ] = None,
-    comment: Annotated[
-        bool | None,
-        typer.Option(
-            "--comment/--no-comment",
-            help="Comment on the pull request (default: in Actions, with a token).",
-            show_default=False,
-            rich_help_panel=GITHUB,
-        ),
-    ] = None,
-    pull_request: Annotated[
-        int | None, typer.Option("--pr", help="Number of the pull request.", rich_help_panel=GITHUB)
-    ] = None,
-    repository: Annotated[str | None, typer.Option(help="owner/name.", rich_help_panel=GITHUB)] = None,
-    api_url: Annotated[
-        str | None, typer.Option(help="The API's address (default: GITHUB_API_URL).", rich_help_panel=GITHUB)
-    ] = None,
-    author: Annotated[
-        str | None,
-        typer.Option(help="Login under which the token writes, if it cannot say so itself.", rich_help_panel=GITHUB),
-    ] = None,
-    post: Annotated[
-        Path | None,
-        typer.Option(
-            help="Only comment, from the document that another run left here; nothing is compared.",
-            metavar="PATH",
-            rich_help_panel=GITHUB,
-        ),
-    ] = None,
+    base: options.Base = None,
+    head: options.Head = None,
+    folder: options.Folder = Path("."),
+    output_format: options.Format = "markdown",
+    device: options.Device = None,
+    target: TargetOption = None,
+    forecaster: options.Forecaster = None,
+    evidence: options.Evidence = None,
+    threshold: options.Threshold = None,
+    fail_on: options.FailOn = None,
+    suggest: options.Suggest = None,
+    model: options.Model = None,
+    drafts: options.Drafts = None,
+    output: options.Output = None,
+    comment: options.Comment = None,
+    pull_request: options.PullNumber = None,
+    repository: options.Repository = None,
+    api_url: options.ApiUrl = None,
+    author: options.Author = None,
+    post: options.Post = None,
     require_sandbox: RequireSandboxOption = True,
     timeout: TimeoutOption = None,
     json_output: JsonOption = False,
@@ -96,11 +53,11 @@ def ci(
 
     Example: tilecast ci --base origin/main --head HEAD --device none --target H200
     """
-    from tilecast.agent.ci.inert import log_text
-    from tilecast.sandbox.errors import TilecastError, UsageError
-
     if output_format not in ("markdown", "json"):
+        from tilecast.sandbox.errors import UsageError
+
         raise UsageError(f"--format {output_format}: there are markdown and json")
+    given = {"threshold": threshold, "fail_on": fail_on, "suggest": suggest, "drafts": drafts}
     flags = {
         "device": device,
         "target": target,
@@ -108,26 +65,24 @@ def ci(
         "model": model,
         "require_sandbox": require_sandbox,
         "timeout_s": timeout,
-        "ci": {
-            name: value
-            for name, value in (
-                ("threshold", threshold),
-                ("fail_on", fail_on),
-                ("suggest", suggest),
-                ("drafts", drafts),
-            )
-            if value is not None
-        },
+        "ci": {name: value for name, value in given.items() if value is not None},
     }
-    forge = Forge(comment, pull_request, repository, api_url, author)
+    question = _Question(base, head, folder, flags, evidence)
     faces = _Faces(json_output or output_format == "json", output)
-    try:
-        code = post_from(post, forge) if post else _compare(base, head, folder, flags, evidence, faces, forge)
-    except TilecastError as error:
-        # It may quote a stranger's text, and GitHub reads commands from logs.
-        error.args = (log_text(str(error)),)
-        raise
+    forge = Forge(comment, pull_request, repository, api_url, author)
+    with _inert_errors():
+        code = post_from(post, forge) if post else _compare(question, faces, forge)
     raise typer.Exit(code)
+
+
+class _Question(NamedTuple):
+    """What is compared: commits as they were named, the folder, and the terms as flags."""
+
+    base: str | None
+    head: str | None
+    folder: Path
+    flags: dict[str, Any]
+    evidence: bool | None
 
 
 class _Faces:
@@ -137,15 +92,20 @@ class _Faces:
         self.json, self.output = as_json, output
 
 
-def _compare(
-    base: str | None,
-    head: str | None,
-    folder: Path,
-    flags: dict[str, Any],
-    evidence: bool | None,
-    faces: _Faces,
-    forge: Forge,
-) -> int:
+@contextmanager
+def _inert_errors() -> Iterator[None]:
+    """A mistake may be told in a stranger's words, and GitHub reads commands from logs: they are made inert."""
+    from tilecast.agent.ci.inert import log_text
+    from tilecast.sandbox.errors import TilecastError
+
+    try:
+        yield
+    except TilecastError as error:
+        error.args = (log_text(str(error)),)
+        raise
+
+
+def _compare(question: _Question, faces: _Faces, forge: Forge) -> int:
     from tilecast.agent.ci.comment import summary
     from tilecast.agent.ci.event import PullEvent, read_event
     from tilecast.agent.ci.handover import hand_over
@@ -154,7 +114,7 @@ def _compare(
 
     event = read_event()
     event = event if isinstance(event, PullEvent) else None
-    asked = _asked(base, head, folder, event, flags, evidence, faces.output)
+    asked = _asked(question, event, faces.output)
     settings = settings_of(asked)
     skipped = event.skipped(asked.git.message(asked.head), settings.ci.drafts) if event is not None else ""
     outcome = Outcome(_nothing(asked, skipped)) if skipped else compare(asked, settings, _forecaster(settings), say)
@@ -178,15 +138,7 @@ def _compare(
     return 3 if outcome.broken is not None else 0
 
 
-def _asked(
-    base: str | None,
-    head: str | None,
-    folder: Path,
-    event: PullEvent | None,
-    flags: dict[str, Any],
-    evidence: bool | None,
-    output: Path | None,
-) -> Asked:
+def _asked(question: _Question, event: PullEvent | None, output: Path | None) -> Asked:
     """Commits and terms of the comparison.
 
     Raises:
@@ -197,22 +149,22 @@ def _asked(
     from tilecast.agent.config import home
     from tilecast.sandbox.errors import UsageError
 
-    git = Git(folder)
-    base = base or (event.base if event is not None else None)
+    git = Git(question.folder)
+    base = question.base or (event.base if event is not None else None)
     if base is None:
         raise UsageError("name the commit to compare with, for instance --base origin/main")
     tip = git.commit(base)
-    judged = git.commit(head or (event.head if event is not None else "HEAD"))
+    judged = git.commit(question.head or (event.head if event is not None else "HEAD"))
     meeting = git.merge_base(tip, judged)
     notes = () if meeting else ("no common ancestor is known here (a shallow checkout?): compared with base itself",)
-    prefix = folder.resolve().relative_to(git.root.resolve()).as_posix()
+    prefix = question.folder.resolve().relative_to(git.root.resolve()).as_posix()
     return Asked(
         git=git,
         base=meeting or tip,
         head=judged,
         prefix="" if prefix == "." else f"{prefix}/",
-        flags=flags,
-        evidence=evidence,
+        flags=question.flags,
+        evidence=question.evidence,
         gpu_allowed=event is None or event.gpu_allowed,
         trusted=event is None or not event.fork,
         folder=output if output is not None else home() / "ci" / judged[:12],

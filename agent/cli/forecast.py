@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilecast.agent.cli.shared import JsonOption, log_line, print_json
+from tilecast.agent.cli.shared import CandidatesArgument, JsonOption, ProblemArgument, log_line, print_json
 
 if TYPE_CHECKING:
     from tilecast.agent.config import Settings
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def forecast(
-    problem: Annotated[str, typer.Argument(help="A problem file, or a folder with reference.py.")],
-    candidates: Annotated[list[str], typer.Argument(help="Files with a class ModelNew.", metavar="CANDIDATE...")],
+    problem: ProblemArgument,
+    candidates: CandidatesArgument,
     target: Annotated[str | None, typer.Option(help="GPU to forecast for (default: this machine's).")] = None,
     forecaster: Annotated[str | None, typer.Option(help="auto, learned, llm, ensemble, roofline or none.")] = None,
     evidence: Annotated[

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from tilecast.agent.cli.shared import DeviceOption, JsonOption, print_json
+from tilecast.agent.cli.shared import DeviceOption, JsonOption, ProblemArgument, print_json
 
 
 def lint(
-    problem: Annotated[str, typer.Argument(help="A problem file, or a folder with reference.py.")],
+    problem: ProblemArgument,
     device: DeviceOption = None,
     as_json: JsonOption = False,
 ) -> None:

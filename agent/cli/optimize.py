@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tilecast.agent.cli.shared import DeviceOption, JsonOption, PureOption, RequireSandboxOption, TimeoutOption
+from tilecast.agent.cli import optimize_options as options
+from tilecast.agent.cli.shared import (
+    DeviceOption,
+    JsonOption,
+    MaybeProblemArgument,
+    PureOption,
+    RequireSandboxOption,
+    TargetOption,
+    TimeoutOption,
+)
 
 if TYPE_CHECKING:
     from tilecast.agent.budget import Plan
@@ -16,71 +25,33 @@ if TYPE_CHECKING:
     from tilecast.sandbox.schema import OptimizeResult
 
 FEWEST_CANDIDATES = 3
-BUDGET, STOPPING = "Budget", "When to stop"
 
 
 def optimize(
-    problem: Annotated[
-        str | None, typer.Argument(help="A problem file, or a folder with reference.py.", show_default=False)
-    ] = None,
-    kernel: Annotated[Path | None, typer.Option(help="Kernel to start from (default: the folder's kernel.py).")] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the winner to this file.")] = None,
-    model: Annotated[
-        str | None, typer.Option(help="builtin (no key needed), replay:DIR, or a model's name.", metavar="NAME")
-    ] = None,
+    problem: MaybeProblemArgument = None,
+    kernel: options.Kernel = None,
+    output: options.Output = None,
+    model: options.Model = None,
     device: DeviceOption = None,
-    strategy: Annotated[
-        str | None, typer.Option(help="search (default), or agent: a model with tools.", metavar="[search|agent]")
-    ] = None,
-    forecaster: Annotated[
-        str | None,
-        typer.Option(help="What predicts before measuring.", metavar="[auto|learned|llm|ensemble|roofline|none]"),
-    ] = None,
-    target: Annotated[
-        str | None, typer.Option(help="GPU to forecast for where there is none here.", metavar="GPU")
-    ] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(
-            help="Language to write kernels in (default: that of the kernel).",
-            metavar="[triton|cutile|cuda|cpp|torch]",
-        ),
-    ] = None,
-    max_evals: Annotated[
-        int | None, typer.Option(min=1, help="Candidates sent to the device.", rich_help_panel=BUDGET)
-    ] = None,
-    max_gpu_seconds: Annotated[
-        float | None, typer.Option(help="Device seconds, preflight and baseline included.", rich_help_panel=BUDGET)
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of the model.", rich_help_panel=BUDGET)] = None,
-    max_usd: Annotated[float | None, typer.Option(help="US dollars for the model.", rich_help_panel=BUDGET)] = None,
-    max_minutes: Annotated[float | None, typer.Option(help="Minutes of time.", rich_help_panel=BUDGET)] = None,
-    target_speedup: Annotated[
-        float | None, typer.Option(help="Stop at this speedup over the baseline.", rich_help_panel=STOPPING)
-    ] = None,
-    patience: Annotated[
-        int | None,
-        typer.Option(min=1, help="Stop after N evaluations without a better one.", rich_help_panel=STOPPING),
-    ] = None,
-    confirm: Annotated[
-        bool, typer.Option("--confirm/--no-confirm", help="Examine a new best a second time, in a fresh process.")
-    ] = True,
-    seed: Annotated[int | None, typer.Option(help="Seed of every random choice (default 0).")] = None,
-    lanes: Annotated[
-        int | None,
-        typer.Option(min=1, max=8, help="Judges on the GPU: several verify, one at a time times (default 1)."),
-    ] = None,
-    in_flight: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Proposals of a model asked for at once (default 4).")
-    ] = None,
-    run_dir: Annotated[
-        Path | None, typer.Option(help="Folder in which the run's own folder is made (default: TILECAST_HOME/runs).")
-    ] = None,
-    resume: Annotated[str | None, typer.Option(help="Take up this run again.", metavar="RUN")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what the budget buys, and do nothing.")] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Go on with a budget for fewer than three candidates.")
-    ] = False,
+    strategy: options.Strategy = None,
+    forecaster: options.Forecaster = None,
+    target: TargetOption = None,
+    language: options.Language = None,
+    max_evals: options.MaxEvals = None,
+    max_gpu_seconds: options.MaxGpuSeconds = None,
+    max_tokens: options.MaxTokens = None,
+    max_usd: options.MaxUsd = None,
+    max_minutes: options.MaxMinutes = None,
+    target_speedup: options.TargetSpeedup = None,
+    patience: options.Patience = None,
+    confirm: options.Confirm = True,
+    seed: options.Seed = None,
+    lanes: options.Lanes = None,
+    in_flight: options.InFlight = None,
+    run_dir: options.RunDir = None,
+    resume: options.Resume = None,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
     pure: PureOption = None,
     require_sandbox: RequireSandboxOption = None,
     timeout: TimeoutOption = None,

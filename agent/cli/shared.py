@@ -39,6 +39,12 @@ RequireSandboxOption = Annotated[
 TimeoutOption = Annotated[
     float | None, typer.Option("--timeout", help="Seconds that one candidate may take.", min=0.1, metavar="S")
 ]
+TargetOption = Annotated[str | None, typer.Option(help="GPU to forecast for where there is none here.", metavar="GPU")]
+ProblemArgument = Annotated[str, typer.Argument(help="A problem file, or a folder with reference.py.")]
+MaybeProblemArgument = Annotated[
+    str | None, typer.Argument(help="A problem file, or a folder with reference.py.", show_default=False)
+]
+CandidatesArgument = Annotated[list[str], typer.Argument(help="Files with a class ModelNew.", metavar="CANDIDATE...")]
 RunArgument = Annotated[
     str, typer.Argument(help="A run: its id, the start of it, its folder, or `last`.", metavar="RUN")
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilecast.agent.cli.shared import DeviceOption, JsonOption, RequireSandboxOption, TimeoutOption
+from tilecast.agent.cli.shared import DeviceOption, JsonOption, ProblemArgument, RequireSandboxOption, TimeoutOption
 
 if TYPE_CHECKING:
     from tilecast.agent.request import OptimizeRequest
@@ -17,7 +17,7 @@ FULL = "full"
 
 
 def tune(
-    problem: Annotated[str, typer.Argument(help="A problem file, or a folder with reference.py.")],
+    problem: ProblemArgument,
     kernel: Annotated[
         Path | None, typer.Argument(help="The kernel, with CONFIG and SPACE (default: the folder's kernel.py).")
     ] = None,

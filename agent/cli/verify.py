@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from tilecast.agent.cli.shared import DeviceOption, JsonOption, PureOption, RequireSandboxOption, TimeoutOption
+from tilecast.agent.cli.shared import (
+    CandidatesArgument,
+    DeviceOption,
+    JsonOption,
+    ProblemArgument,
+    PureOption,
+    RequireSandboxOption,
+    TimeoutOption,
+)
 
 
 def verify(
-    problem: Annotated[str, typer.Argument(help="A problem file, or a folder with reference.py.")],
-    candidates: Annotated[list[str], typer.Argument(help="Files with a class ModelNew.", metavar="CANDIDATE...")],
+    problem: ProblemArgument,
+    candidates: CandidatesArgument,
     device: DeviceOption = None,
     pure: PureOption = None,
     require_sandbox: RequireSandboxOption = None,
