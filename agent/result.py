@@ -12,8 +12,6 @@ from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.schema import Best, Interval, LedgerDocument, OptimizeResult
 
 WINNER = "best.py"
-UNSETTLED = "times had not settled"
-"""Part of the judge's note on times that still changed when the warm-up ended."""
 
 
 def write_winner(log: RunLog) -> Path | None:
@@ -55,8 +53,9 @@ def result_of(log: RunLog, ledger: LedgerDocument, winner: Path | None) -> Optim
     notes = [f"stopped: {state.stopped.why}"]
     if log.header.device.recorded:
         notes.append(f"every time is recorded on {log.header.device.name}, not measured on this machine")
+    nothing = why_nothing(log) if best is None else ""
     if best is None:
-        notes.append(why_nothing(log))
+        notes.append(nothing)
     elif progress := since_start(log, best):
         notes.insert(0, progress)
     return OptimizeResult(
@@ -68,6 +67,7 @@ def result_of(log: RunLog, ledger: LedgerDocument, winner: Path | None) -> Optim
         candidates=state.counts,
         run_dir=str(log.run_dir),
         notes=notes,
+        why_nothing=nothing,
     )
 
 
@@ -99,7 +99,7 @@ def since_start(log: RunLog, best: Best) -> str:
         return ""
     if best.source_sha256 == given.source_sha256:
         return "the kernel it began with is still the best"
-    if any(UNSETTLED in note for note in wording.notes(given)):
+    if given.settled is False:
         return ""
     # The widest that the two intervals allow: both were taken against the baseline, not against each other.
     now, then = best.speedup, given.speedup

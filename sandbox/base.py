@@ -73,10 +73,6 @@ class Preflight(Document):
     seconds: float = 0.0
 
 
-KEPT_NOTE = "measured before, kept"
-"""The judge's note on times that it did not take now but found in its state folder."""
-
-
 class BaselineTimes(Document):
     """Median milliseconds on the ``full`` workload of each baseline that could be measured, and how long it took."""
 
@@ -85,11 +81,8 @@ class BaselineTimes(Document):
     seconds: float = 0.0
     recorded: bool = False
     notes: list[str] = []
-
-    @property
-    def kept(self) -> bool:
-        """Whether all of them were taken by an earlier run on this device, and none now."""
-        return KEPT_NOTE in self.notes and self.seconds == 0
+    kept: bool = False
+    """Whether all of them were taken by an earlier run on this device, and none now."""
 
 
 class Estimate(Document):

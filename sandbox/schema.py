@@ -10,8 +10,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-SCHEMA_VERSION = 1
-
 
 class Document(BaseModel):
     """A frozen value; fields that are not known are refused."""
@@ -109,6 +107,9 @@ class Measurement(Verification):
     samples: int | None = None
     speed_of_light: SpeedOfLight | None = None
     recorded: bool = False
+    settled: bool | None = None
+    """Whether times had stopped changing when the warm-up ended; None where nothing was timed here, and in records of versions
+    that did not say it apart."""
     details: dict[str, Any] = {}
     """Further figures by name: warm-cache speedup, clocks that were compared, discarded samples, profile, notes."""
 
@@ -220,3 +221,5 @@ class OptimizeResult(TopLevel):
     candidates: CandidateCounts
     run_dir: str
     notes: list[str] = []
+    why_nothing: str = ""
+    """Why there is no ``best``, the last of the notes; empty where there is one."""

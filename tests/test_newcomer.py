@@ -19,7 +19,7 @@ from tilecast.agent.config import resolve
 from tilecast.agent.engine import Engine, open_record
 from tilecast.agent.progress import Finished
 from tilecast.agent.request import STRATEGIES
-from tilecast.sandbox.base import KEPT_NOTE, BaselineTimes
+from tilecast.sandbox.base import BaselineTimes
 from tilecast.sandbox.cluster.sandbox import merged
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.languages import LANGUAGES
@@ -108,7 +108,7 @@ def test_help_names_every_form_of_a_device(name: str) -> None:
 
 def test_baselines_that_an_earlier_run_timed_are_not_shown_as_timed_now() -> None:
     now = BaselineTimes(times_ms={"eager": 2.0, "compile": 1.0}, fastest="compile", seconds=3.0)
-    kept = now.model_copy(update={"seconds": 0.0, "notes": [KEPT_NOTE]})
+    kept = now.model_copy(update={"seconds": 0.0, "kept": True})
     told = "baseline compile: compile 1 ms, eager 2 ms"
     assert baseline_line(now) == told
     assert baseline_line(kept) == f"{told} (kept from an earlier run; each candidate is timed against compile anew)"

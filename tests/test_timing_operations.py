@@ -64,6 +64,7 @@ def test_a_passed_candidate_is_timed_profiled_and_confirmed(desk: tuple[TimingDe
     assert result.status is EvaluationStatus.PASSED and result.verdict == "faster" and result.baseline == "eager"
     assert result.speedup is not None and result.latency_ms is not None and result.samples
     assert 1.5 < result.speedup.ratio < 8.0
+    assert result.settled is not any("had not settled" in note for note in result.details["notes"])
     assert result.details["workload"] == "full"
     assert result.details["baselines_ms"].keys() == {"eager"}
     assert result.details["profile"]["source"] == "compiler" and result.details["profile"]["why"]
@@ -98,7 +99,13 @@ def test_kernels_under_the_interpreter_are_checked_but_not_timed(desk: tuple[Tim
 def test_baselines(desk: tuple[TimingDesk, Verifier]) -> None:
     found = BaselineTimes.model_validate(desk[0].baselines(desk[1], {"baseline": "auto"}, lambda text: None))
     assert found.fastest == "eager" and 7.9 < found.times_ms["eager"] < 40.0
-    assert any("left out" in note for note in found.notes)
+    assert any("left out" in note for note in found.notes) and not found.kept
+    later = TimingDesk(desk[0].state_dir)
+    try:
+        kept = BaselineTimes.model_validate(later.baselines(desk[1], {"baseline": "auto"}, lambda text: None))
+    finally:
+        later.close()
+    assert kept.kept and kept.times_ms == found.times_ms
 
 
 def test_ceilings_are_an_operation_of_their_own(desk: tuple[TimingDesk, Verifier]) -> None:

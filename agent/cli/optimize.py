@@ -218,6 +218,6 @@ def _finish(engine: Engine, result: OptimizeResult, faces: _Faces) -> int:
     if result.stopped_by == "interrupted":
         return 130
     if result.best is None:
-        log_line(next(note for note in reversed(result.notes)))
+        log_line(result.why_nothing)
         return 1
     return 0

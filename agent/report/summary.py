@@ -14,7 +14,7 @@ def result_lines(result: OptimizeResult) -> list[str]:
         apart = wording.apart(result.best.speedup, result.best.latency_ms)
         lines += [f"  {apart}"] if apart else []
         lines.append(f"  written to {result.best.path}")
-    lines += [f"  {note}" for note in result.notes if not note.startswith("nothing could be measured")]
+    lines += [f"  {note}" for note in result.notes if note != result.why_nothing]
     lines.append(f"  spent: {wording.ledger(result.ledger)}")
     tally = (
         f"  {counts.proposed} proposed, {counts.forecast} forecast, {counts.skipped_by_forecast} skipped by forecast, "

@@ -242,4 +242,10 @@ def merged(found: list[tuple[str, BaselineTimes]]) -> BaselineTimes:
     notes.append(f"{fastest} differs by {spread:.2%} between {len(found)} evaluators; each is compared with its own")
     for _, one in found:
         notes += [note for note in one.notes if note not in notes]
-    return BaselineTimes(times_ms=times, fastest=fastest, seconds=sum(t.seconds for _, t in found), notes=notes)
+    return BaselineTimes(
+        times_ms=times,
+        fastest=fastest,
+        seconds=sum(t.seconds for _, t in found),
+        notes=notes,
+        kept=all(t.kept for _, t in found),
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from tilecast.sandbox.harness.judge.timing.paired import LegRules, PairedLegs
 from tilecast.sandbox.harness.judge.timing.place import SYSTEMATIC_MS, WARM_BLOCKS, Place
 from tilecast.sandbox.harness.judge.timing.sampling import NothingUsable, Sampled, Sampler
 from tilecast.sandbox.harness.judge.timing.statistics import Design
+from tilecast.sandbox.harness.judge.timing.timed import Timed
 from tilecast.sandbox.harness.judge.timing.window import Window, own_processes
 from tilecast.sandbox.harness.judge.timing.workers import TimedWorker
 
@@ -47,16 +48,6 @@ class BenchOptions:
         """From the fields of ``EvaluationOptions``; what timing does not know is left to others."""
         known = {name: options[name] for name in cls.__dataclass_fields__ if name in options}
         return cls(**known)
-
-
-@dataclass
-class Timed:
-    """One comparison with all it left behind."""
-
-    sampled: Sampled
-    legs: PairedLegs
-    window: Window
-    notes: list[str] = field(default_factory=list)
 
 
 class Benchmark:
@@ -116,7 +107,8 @@ class Benchmark:
             session.request({"op": "pin", "cpus": list(self.place.cpus)}, "pinning")
         try:
             timed, report = self._agreed(candidate, baseline, name, options)
-            result = self._result(timed, report, name)
+            light, review = self._light(timed.sampled, report)
+            result = timed.fields(report, name, light, review)
             self._add_warm(result, candidate, baseline, name)
         finally:
             candidate.drop_pool()
@@ -196,7 +188,7 @@ class Benchmark:
         legs.finish()
         if notes:
             notes[:] = [f"the baseline's own outputs differ from the eager reference's: {notes[0]}"]
-        return Timed(sampled, legs, window, notes)
+        return Timed(sampled, legs, window, self.place.device.type, notes)
 
     def start_alike(self, *workers: TimedWorker | None) -> None:
         """A reference that writes to its state: all sides start from the same one, and then make the same calls."""
@@ -225,41 +217,6 @@ class Benchmark:
         if report.disagreement:
             raise WorkerFailed(Failure("REWARD_HACK", report.disagreement, "clocks-disagree"))
         return report
-
-    def _result(self, timed: Timed, report: clocks.ClockReport, name: str) -> dict[str, Any]:
-        sampled, estimate = timed.sampled, timed.sampled.estimate
-        light, review = self._light(sampled, report)
-        notes = [*timed.notes, *([review] if review else [])]
-        if not report.polices:
-            notes.append(
-                f"calls of {sampled.candidate_ms:.4g} ms are below what the judge's clock can police "
-                f"(tolerance {report.tolerance_ms:.3g} ms a call)"
-            )
-        if not sampled.stable:
-            notes.append("times had not settled when the warm-up ended")
-        return {
-            "verdict": estimate.verdict,
-            "speedup": {"ratio": estimate.ratio, "low": estimate.low, "high": estimate.high},
-            "latency_ms": {"candidate": sampled.candidate_ms, "baseline": sampled.baseline_ms},
-            "baseline": name,
-            "samples": sampled.samples,
-            "speed_of_light": light,
-            "details": {
-                "cache": "cold" if self.place.device.type == "cuda" else "as left by the process that wrote the inputs",
-                "blocks": estimate.blocks,
-                "calls_per_leg": sampled.calls_per_leg,
-                "sampling_seconds": round(sampled.seconds, 3),
-                "outputs_checked": timed.legs.checked,
-                "discarded": sampled.discarded,
-                "window": timed.window.report(),
-                "waited_for_cpu": {side: round(w.share, 4) for side, w in timed.legs.waiting.items()},
-                "clocks": report.as_details(),
-                "empty_call_ms": _median(timed.legs.empty_call_ms),
-                "end_marker": "synchronised" if timed.legs.joined_by_synchronising else "joined",
-                "review": review,
-                "notes": notes,
-            },
-        }
 
     def _light(self, sampled: Sampled, report: clocks.ClockReport) -> tuple[dict[str, Any] | None, str]:
         """Speed of light, and what is to be reviewed.
@@ -307,7 +264,3 @@ class Benchmark:
     def close(self) -> None:
         """End the baselines' workers."""
         self.baselines.close()
-
-
-def _median(values: list[float]) -> float | None:
-    return round(float(np.median(values)), 5) if values else None

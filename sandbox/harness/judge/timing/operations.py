@@ -84,6 +84,7 @@ class TimingDesk:
             "fastest": ranking.fastest,
             "seconds": ranking.seconds,
             "notes": list(ranking.notes),
+            "kept": ranking.cached,
         }
 
     def benchmark(self, verifier: Verifier, options: Message, progress: Progress) -> Benchmark:
