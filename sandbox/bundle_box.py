@@ -214,7 +214,7 @@ class BundleBox:
                 sealed = files.read(folder / name, self._key)
                 body = layout.check_result(sealed, bundle.sha256, set(bundle.items), self.harness)
                 if name != layout.result_path(self.folder, bundle.sha256, body["item"], sealed.sha256).name:
-                    raise Refused("altered: its name belongs to another content")
+                    raise Refused.altered("its name belongs to another content")
                 wrong = self._check(*bundle.items[body["item"]], body)
                 if wrong is not None:
                     raise Refused(f"{wrong}; remove it on both hosts, and the item is done again")
@@ -222,8 +222,10 @@ class BundleBox:
             except Incomplete:
                 self.incomplete += 1
                 continue
-            except (Refused, KeyError, TypeError, ValueError) as refusal:
-                self._refuse(folder / name, str(refusal))
+            except Refused as refusal:
+                self._refuse(folder / name, refusal)
+            except (KeyError, TypeError, ValueError) as error:
+                self._refuse(folder / name, Refused(str(error)))
             bundle.seen.add(stamp)
         for _, name, body in sorted(found, key=lambda entry: entry[:2]):
             self._accept(bundle, folder / name, body)
@@ -231,9 +233,11 @@ class BundleBox:
     def _accept(self, bundle: _Written, path: Path, body: Result) -> None:
         item, device = body["item"], body.get("device")
         if self._accepted.get(item, path) != path:
-            return self._refuse(path, f"doubled: its item was answered by {self._accepted[item].name} before")
+            return self._refuse(path, Refused(f"doubled: its item was answered by {self._accepted[item].name} before"))
         if not isinstance(device, dict) or (self.device is not None and _model(device) != _model(self.device)):
-            return self._refuse(path, f"measured on {_name(device)}; this run's device is {_name(self.device)}")
+            return self._refuse(
+                path, Refused(f"measured on {_name(device)}; this run's device is {_name(self.device)}")
+            )
         self.device = self.device or device
         self._accepted[item] = path
         if not body["ok"] and body["error"]["kind"] == "environment":
@@ -241,9 +245,8 @@ class BundleBox:
         bundle.open.discard(item)
         return None
 
-    def _refuse(self, path: Path, reason: str) -> None:
-        told = layout.with_remedy(reason)
-        self._say(f"{path}: {reason}", f"refused result {path.parent.name}/{path.name}: {told}")
+    def _refuse(self, path: Path, refusal: Refused) -> None:
+        self._say(f"{path}: {refusal}", f"refused result {path.parent.name}/{path.name}: {refusal.advice}")
 
     def _hear_refusals(self) -> None:
         for name in files.names_in(self.folder / layout.REFUSALS):

@@ -33,7 +33,21 @@ class Incomplete(Exception):
 
 
 class Refused(Exception):
-    """The file is complete and not to be used; the message is the reason."""
+    """The file is complete and not to be used; the message is the reason, ``remedy`` what to do about it where that is known."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(reason)
+        self.remedy = remedy
+
+    @classmethod
+    def altered(cls, how: object) -> Refused:
+        """For what is not as it was written."""
+        return cls(f"altered: {how}", "bring it again")
+
+    @property
+    def advice(self) -> str:
+        """The reason, and the remedy."""
+        return f"{self}; {self.remedy}" if self.remedy else str(self)
 
 
 @dataclass(frozen=True)
@@ -81,23 +95,23 @@ def unseal(blob: bytes, key: bytes | None) -> Sealed:
     head, newline, text = blob.partition(b"\n")
     if not newline:
         if len(head) > _HEAD_BYTES or not _MAGIC.encode().startswith(head[: len(_MAGIC)]):
-            raise Refused("altered: it does not begin as such a file does")
+            raise Refused.altered("it does not begin as such a file does")
         raise Incomplete
     words = head.decode("ascii", "replace").split(" ")
     if len(words) != 4 or words[0] != _MAGIC or not words[1].isdecimal():
-        raise Refused("altered: its first line is not as it was written")
+        raise Refused.altered("its first line is not as it was written")
     if len(text) < int(words[1]):
         raise Incomplete
     found = hashlib.sha256(text).hexdigest()
     if len(text) != int(words[1]) or found != words[2]:
-        raise Refused(f"altered: its content has hash {found[:12]}, its first line says {words[2][:12]}")
+        raise Refused.altered(f"its content has hash {found[:12]}, its first line says {words[2][:12]}")
     if key is not None and not hmac.compare_digest(words[3], _signature(text, key)):
         why = "has no signature" if words[3] == _UNSIGNED else "is signed with another key"
         raise Refused(f"it {why}, and {KEY_VARIABLE} is set here: set it alike on both hosts")
     try:
         return Sealed(decode(text), found)
     except WireGarbage as error:
-        raise Refused(f"altered: {error}") from error
+        raise Refused.altered(error) from error
 
 
 def write(path: Path, body: Mapping[str, Any], key: bytes | None) -> None:

@@ -86,12 +86,12 @@ def check_bundle(sealed: Sealed, name: str, harness: str) -> Message:
     if body.get("kind") != "bundle" or parts is None:
         raise Refused("it is not a bundle")
     if (parts.stream, parts.number, parts.short) != (body.get("stream"), body.get("number"), sealed.sha256[:SHORT]):
-        raise Refused("altered: its name belongs to another content")
+        raise Refused.altered("its name belongs to another content")
     check_version(body, harness)
     for item in body["items"]:
         again = make_item(body["stream"], body["harness"], body["problem"], item["op"], item["args"])
         if item["op"] not in OPERATIONS or again["id"] != item["id"]:
-            raise Refused(f"altered: item {item['id']} is named by another content")
+            raise Refused.altered(f"item {item['id']} is named by another content")
     return body
 
 
@@ -119,26 +119,15 @@ def check_version(body: Message, harness: str) -> None:
         Refused: naming both versions.
     """
     if body.get("harness") != harness:
-        raise Refused(f"harness version {str(body.get('harness'))[:SHORT]}, and this is {harness[:SHORT]}")
-
-
-def with_remedy(reason: str) -> str:
-    """A reason for which a bundle or a result was refused, and what to do about it where that is known."""
-    if reason.startswith("altered"):
-        return f"{reason}; bring it again"
-    if reason.startswith("harness version"):
-        return f"{reason}; use the {PROGRAM} of this folder"
-    return reason
+        raise Refused(
+            f"harness version {str(body.get('harness'))[:SHORT]}, and this is {harness[:SHORT]}",
+            f"use the {PROGRAM} of this folder",
+        )
 
 
 def result_path(folder: Path, bundle: str, item: str, sha256: str) -> Path:
     """Where a result lies: two different ones of the same item do not overwrite each other."""
     return folder / RESULTS / bundle[:SHORT] / f"{item}-{sha256[:SHORT]}.json"
-
-
-def item_of(name: str) -> str:
-    """The item that a result's file name begins with."""
-    return name.partition("-")[0]
 
 
 def data_sheet(sheets: list[Message], device: str) -> Message | None:

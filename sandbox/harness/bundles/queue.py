@@ -108,10 +108,10 @@ class WorkQueue:
             self.incomplete.append(name)
             return None
         except Refused as refusal:
-            self._refuse(name, stamp, layout.with_remedy(str(refusal)))
+            self._refuse(name, stamp, refusal.advice)
             return None
         except (KeyError, TypeError, ValueError) as error:
-            self._refuse(name, stamp, layout.with_remedy(f"altered: it lacks {error}"))
+            self._refuse(name, stamp, Refused.altered(f"it lacks {error}").advice)
             return None
         self._refused.pop(name, None)
         return self._bundles[name]
