@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from tilecast.sandbox.base import (
     BaselineTimes,
@@ -23,9 +23,10 @@ from tilecast.sandbox.base import (
 )
 from tilecast.sandbox.bundle_answers import check_answer, other_baseline, outcome
 from tilecast.sandbox.bundle_box import BundleBox, Item, Result
+from tilecast.sandbox.bundle_workers import Onlooker
 from tilecast.sandbox.errors import EnvironmentFailure, WorkLeft
 from tilecast.sandbox.hardware import catalogue
-from tilecast.sandbox.harness.bundles import layout, presence
+from tilecast.sandbox.harness.bundles import layout
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.schema import Document, EvaluationStatus, Measurement, Verification
 from tilecast.sandbox.source import Candidate
@@ -65,7 +66,7 @@ class BundleSandbox:
         self._leaving = threading.Event()
         self._wanted: list[Item] = []
         self._wanted_since_s = self._added_s = self._scanned_s = 0.0
-        self._seen: tuple[float, dict[str, dict[str, Any]]] = (0.0, {})
+        self._onlooker = Onlooker(folder)
         self._spent_s: list[float] = []
         shared = {
             "problem": problem.payload(),
@@ -173,14 +174,7 @@ class BundleSandbox:
 
     def workers(self) -> list[WorkerState]:
         """Workers that have said something of themselves, where the folder is shared."""
-        found = []
-        for name, entry in self._presence().items():
-            busy, ended = presence.is_fresh(entry), entry.get("state") == "ended"
-            state: Literal["busy", "lost", "idle"] = "busy" if busy else "lost" if entry.get("item") else "idle"
-            if not ended:
-                device, text = str(entry.get("device")), str(entry.get("text"))
-                found.append(WorkerState(name=name.removesuffix(".json"), device=device, state=state, item=text))
-        return found
+        return self._onlooker.states()
 
     def incidents(self) -> list[Incident]:
         """Refusals since the last call, and what to run."""
@@ -283,18 +277,9 @@ class BundleSandbox:
         return f"{count} more item(s) in {self.folder}: {again}"
 
     def _waiting_line(self) -> str:
-        at_work = [entry for entry in self._presence().values() if presence.is_fresh(entry)]
-        where = "; ".join(f"{entry.get('host')} is at {entry.get('text')}" for entry in at_work) or "no worker seen"
+        where = self._onlooker.at_work() or "no worker seen"
         copying = f"; {self._box.incomplete} file(s) still being copied" if self._box.incomplete else ""
         return f"waiting for {self._box.open_items + len(self._wanted)} result(s) in {self.folder} ({where}{copying})"
-
-    def _presence(self) -> dict[str, dict[str, Any]]:
-        """What workers say of themselves, read every second."""
-        read_s, found = self._seen
-        if time.monotonic() - read_s > POLL_S:
-            found = presence.seen(self.folder)
-            self._seen = (time.monotonic(), found)
-        return found
 
     def _tell(self, text: str, warning: bool = True) -> None:
         self._unsaid.append(Incident(text=text, warning=warning))

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tilecast.sandbox.harness.judge.compare import Comparison, compare
+from tilecast.sandbox.harness.judge.compare import compare
 from tilecast.sandbox.harness.judge.oracle import Answer, NonFinite, RawOutputs, expect
+from tilecast.sandbox.harness.judge.structure import Comparison
 from tilecast.sandbox.harness.worker.truth import Truth, TruthOptions, float64_truth
 
 

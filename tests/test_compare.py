@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from oracle_parts import answer_of, judged
 from torch import Tensor, nn
 
-from tilecast.sandbox.harness.judge.compare import OutputClaim, compare, compare_structure, compare_values, overlapping
-from tilecast.sandbox.harness.judge.families import dependent, plant
+from tilecast.sandbox.harness.judge.compare import compare, compare_values
 from tilecast.sandbox.harness.judge.input_profiles import InputProfile
+from tilecast.sandbox.harness.judge.planting import dependent, plant
+from tilecast.sandbox.harness.judge.structure import OutputClaim, compare_structure, overlapping
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

@@ -13,7 +13,8 @@ import torch
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
 from tilecast.sandbox.harness.judge.quiet import Quiet
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
-from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes
+from tilecast.sandbox.harness.judge.worker_process import WorkerProcess
+from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.tensors import TensorSpec
 from tilecast.sandbox.harness.wire import COMPILED, COMPILING, Message
 from tilecast.sandbox.harness.worker import guards

@@ -13,7 +13,7 @@ from tilecast.sandbox.harness.judge.changes import change_elements
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
 from tilecast.sandbox.harness.judge.input_profiles import profile_inputs
 from tilecast.sandbox.harness.judge.probes import Step, schedule
-from tilecast.sandbox.harness.judge.script import Segment
+from tilecast.sandbox.harness.judge.segments import Segment
 from tilecast.sandbox.harness.judge.study import study_problem
 from tilecast.sandbox.harness.judge.verify import Verifier
 from tilecast.sandbox.harness.judge.zygotes import Zygotes

@@ -24,15 +24,14 @@ from tilecast.sandbox.harness.judge.changes import (
 from tilecast.sandbox.harness.judge.families import (
     FLOAT_FAMILIES,
     UNEQUAL,
-    dependent,
     draw,
     family_names,
     is_finite,
-    plant,
     survives,
 )
 from tilecast.sandbox.harness.judge.input_profiles import profile_inputs
 from tilecast.sandbox.harness.judge.parameters import parameter_rules, randomise
+from tilecast.sandbox.harness.judge.planting import dependent, plant
 from tilecast.sandbox.harness.judge.probes import POISON_BYTES, call_count, schedule
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]

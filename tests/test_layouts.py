@@ -11,7 +11,8 @@ import torch
 from tilecast.sandbox.harness.judge.changes import layout_kinds
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
 from tilecast.sandbox.harness.judge.probes import Step
-from tilecast.sandbox.harness.judge.script import Call, ScriptMaker
+from tilecast.sandbox.harness.judge.script import ScriptMaker
+from tilecast.sandbox.harness.judge.segments import Call
 from tilecast.sandbox.harness.judge.study import Study, study_problem
 from tilecast.sandbox.harness.judge.verify import Verifier
 from tilecast.sandbox.harness.judge.zygotes import Zygotes

@@ -16,7 +16,7 @@ from tilecast.sandbox.harness.judge.checker import Checker
 from tilecast.sandbox.harness.judge.failure import Rejected
 from tilecast.sandbox.harness.judge.oracle import Answer, RawOutputs, expect
 from tilecast.sandbox.harness.judge.probes import Step
-from tilecast.sandbox.harness.judge.script import Call
+from tilecast.sandbox.harness.judge.segments import Call
 
 
 def right(x: Tensor) -> Tensor:

@@ -82,3 +82,39 @@ def descendants(pid: int) -> list[int]:
         found += below
         rest += below
     return found
+
+
+def command_line(pid: int) -> str:
+    """What a process was started as, at most 120 characters; its number if it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120] or f"process {pid}"
+    except OSError:
+        return f"process {pid}"
+
+
+def eldest_chain(outermost: int, depth: int) -> list[int]:
+    """A process and, ``depth`` times, the eldest child of the one before."""
+    chain = [outermost]
+    for _ in range(depth):
+        children = _children(chain[-1])
+        if not children:
+            break
+        chain.append(min(children))
+    return chain
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(item) for item in file.read().split()]
+    except OSError:
+        return []
+
+
+def thread_count(pid: int) -> int:
+    """Threads of a process, 0 if it is gone."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0

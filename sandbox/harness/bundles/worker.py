@@ -21,7 +21,7 @@ from types import FrameType
 
 from tilecast.sandbox.errors import EnvironmentFailure, InvalidReference
 from tilecast.sandbox.harness import device_lock
-from tilecast.sandbox.harness.bundles import files, layout
+from tilecast.sandbox.harness.bundles import confirming, files, layout
 from tilecast.sandbox.harness.bundles.carried import harness_version
 from tilecast.sandbox.harness.bundles.presence import Presence
 from tilecast.sandbox.harness.bundles.queue import Todo, WorkQueue
@@ -120,13 +120,13 @@ class Worker:
         """One item, and right after it the second examination of a candidate that takes the lead."""
         body = self._answer(todo, presence)
         self._write(todo, body)
-        again = self._confirmation(todo, body)
+        again = confirming.confirmation(self._queue, todo, body)
         if again is not None:
             self._write(again, self._answer(again, presence))
 
     def _answer(self, todo: Todo, presence: Presence) -> Message:
         item, began_s = todo.item, time.time()
-        label = f"{item['op']} {item.get('label', '')}".strip() + (" (confirming)" if _confirms(item) else "")
+        label = f"{item['op']} {item.get('label', '')}".strip() + (" (confirming)" if confirming.confirms(item) else "")
         presence.tell("working", item["id"], label)
 
         def progress(text: str) -> None:
@@ -176,30 +176,8 @@ class Worker:
         if sheet is not None and self._greeting()["device"]["kind"] == "cuda":
             options["hardware"] = sheet
         if todo.item["op"] == "bench" and options.get("baseline") == "auto" and not options.get("baseline_source"):
-            options["baseline"] = self._fastest_baseline(todo) or "auto"
+            options["baseline"] = confirming.fastest_baseline(self._queue, todo) or "auto"
         return {**args, "options": options}
-
-    def _fastest_baseline(self, todo: Todo) -> str | None:
-        asked = {item["id"] for item in todo.bundle.body["items"] if item["op"] == "baselines"}
-        for item, result in self._queue.of_stream(todo.bundle.stream).items():
-            if result.get("ok") and (item in asked or "times_ms" in result["result"]):
-                return str(result["result"]["fastest"])
-        return None
-
-    def _confirmation(self, todo: Todo, result: Message) -> Todo | None:
-        """The item that examines a candidate again, if it is the fastest of its run so far and the run wants that."""
-        if todo.item["op"] != "bench" or not result.get("ok") or _confirms(todo.item):
-            return None
-        ratio, known = _lead(result["result"]), self._best_of(todo)
-        if ratio is None or ratio <= known or not todo.bundle.body.get("confirm"):
-            return None
-        again = layout.confirming(todo.item, todo.bundle.body)
-        return None if again["id"] in self._queue.results_of(todo.bundle) else Todo(todo.bundle, again)
-
-    def _best_of(self, todo: Todo) -> float:
-        results = self._queue.of_stream(todo.bundle.stream)
-        leads = (_lead(r["result"]) for key, r in results.items() if r.get("ok") and key != todo.item["id"])
-        return max((lead for lead in leads if lead is not None), default=0.0)
 
     def _greeting(self) -> Message:
         if self._hello is None:
@@ -214,17 +192,6 @@ class Worker:
         except OSError as error:
             raise EnvironmentFailure(f"the result cannot be written to {path}: {error}") from error
         self.done += 1
-
-
-def _confirms(item: Message) -> bool:
-    return bool(item["args"].get("options", {}).get("confirm"))
-
-
-def _lead(result: Message) -> float | None:
-    """The speedup of a candidate that is faster than the baseline."""
-    if result.get("status") != "PASSED" or result.get("verdict") != "faster":
-        return None
-    return float(result["speedup"]["ratio"])
 
 
 def _told(outcome: Message) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,9 +18,10 @@ from tilecast.sandbox.harness.judge.purity import check_purity
 from tilecast.sandbox.harness.judge.questions import BURST_CALLS, Questions
 from tilecast.sandbox.harness.judge.results import CallResult
 from tilecast.sandbox.harness.judge.room import keep_little
-from tilecast.sandbox.harness.judge.script import Call, Segment
+from tilecast.sandbox.harness.judge.segments import Call, Segment
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.study import Progress
+from tilecast.sandbox.harness.judge.trail import Trail
 from tilecast.sandbox.harness.wire import Message
 
 if TYPE_CHECKING:
@@ -32,22 +32,6 @@ _FINDINGS = {
     "unsupported": ("ENVIRONMENT_ERROR", "a kernel met something that this machine cannot run: "),
     "out-of-bounds": ("RUNTIME_ERROR", "a kernel reached outside of its tensors: "),
 }
-
-
-@dataclass
-class Trail:
-    """What was done and found, for the answer."""
-
-    checks: list[dict[str, object]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def held(self, name: str, detail: str = "") -> None:
-        """A check that passed."""
-        self.checks.append({"name": name, "passed": True, "detail": detail})
-
-    def broke(self, name: str, detail: str) -> None:
-        """A check that did not."""
-        self.checks.append({"name": name, "passed": False, "detail": detail[:500]})
 
 
 class CandidateRun:
@@ -106,6 +90,11 @@ class CandidateRun:
             self.questions.stop()
             self.owner.builds.give_back(source, cache, passed=passed)
 
+    @property
+    def _checks(self) -> Checker:
+        assert self.checker is not None
+        return self.checker
+
     def _prepare_next(self) -> None:
         if self.owner.spare is not None:
             self.owner.spare.prepare()
@@ -139,10 +128,9 @@ class CandidateRun:
         self._refuse_findings(session, "the calls")
         self._offer_stubs(session)
         self.trail.held("state", "settings, environment, clocks and library functions are as before the import")
-        assert self.checker is not None
         self.phases.end("checks")
         self.trail.held(
-            "calls", f"{self.checker.calls} calls judged, {self.checker.later.done} outputs looked at again"
+            "calls", f"{self._checks.calls} calls judged, {self._checks.later.done} outputs looked at again"
         )
 
     def _offer_stubs(self, session: Session) -> None:
@@ -168,7 +156,6 @@ class CandidateRun:
 
     def _warm(self, session: Session) -> None:
         """First calls, one a layout: whatever compiles does so here, and its time is not held against a call."""
-        assert self.checker is not None
         for case in self.study.cases:
             self.progress(f"first calls on {case.name}")
             self._use(session, case)
@@ -181,7 +168,7 @@ class CandidateRun:
             if calls and self.pace.call_s == 0.0:
                 # With one layout, how long a call takes shows from the second on: a slow kernel must not begin with a burst.
                 self.pace.note(self._first_call(session, case, calls[0]).judge_ms / 1e3)
-            self.checker.finish(case)
+            self._checks.finish(case)
             self._give_back()
 
     def _use(self, session: Session, case: WorkloadCase) -> None:
@@ -194,13 +181,11 @@ class CandidateRun:
         keep_little(self.owner.device, self.owner.zygotes.quiet.sharers)
 
     def _first_call(self, session: Session, case: WorkloadCase, call: Call) -> CallResult:
-        assert self.checker is not None
         self._before_call(session, case, case.state)
-        return self.checker.call(case, call)
+        return self._checks.call(case, call)
 
     def _configurations(self, session: Session) -> None:
         """Every autotune configuration gives a right answer, not only the one that won."""
-        assert self.checker is not None
         count = session.request({"op": "configurations"}, "count of configurations").get("count")
         if type(count) is not int or count < 2:
             return
@@ -216,11 +201,11 @@ class CandidateRun:
                 call = self.study.makers[case.name].warm_calls(1)[0]
                 self._before_call(session, case, case.state)
                 try:
-                    self.checker.call(case, call)
+                    self._checks.call(case, call)
                 except Rejected as rejected:
                     reason = f"autotune configuration {index + 1} of {count}: {rejected.reason}"
                     raise Rejected(rejected.status, reason, rejected.rule, rejected.workload) from None
-                self.checker.finish(case)
+                self._checks.finish(case)
         session.request({"op": "force", "index": None}, "choice of a configuration")
         self.trail.held("configurations", f"all {count} autotune configurations checked")
 
@@ -245,7 +230,6 @@ class CandidateRun:
 
     def _repeat(self, session: Session) -> None:
         """The same inputs twice, with the first answer overwritten in between."""
-        assert self.checker is not None
         store = self.study.store.repeats
         for number, case in enumerate(self.study.cases):
             if not case.is_small:
@@ -258,7 +242,7 @@ class CandidateRun:
                 self._before_call(session, case, case.state)
                 if case.state:
                     session.set_parameters(case.state)
-                self.checker.repeat(case, call)
+                self._checks.repeat(case, call)
         self.trail.held("repeats", "the same inputs twice, the first answer overwritten in between")
 
     def _segments(self, session: Session) -> None:
@@ -274,11 +258,10 @@ class CandidateRun:
         self.questions.stop()
 
     def _play(self, session: Session, segment: Segment, calls: Iterator[Call]) -> None:
-        assert self.checker is not None
         case = segment.case
         self._use(session, case)
         if segment.state:
-            session.set_parameters(segment.state, inplace=self.checker.calls % 2 == 0)
+            session.set_parameters(segment.state, inplace=self._checks.calls % 2 == 0)
         group: list[Call] = []
         bursts = (
             not case.contract.written_state
@@ -291,15 +274,14 @@ class CandidateRun:
                 continue
             self._burst(case, group)
             self._before_call(session, case, segment.state)
-            result = self.checker.call(case, call)
+            result = self._checks.call(case, call)
             self.pace.note(result.judge_ms / 1e3)
         self._burst(case, group)
-        self.checker.finish(case)
+        self._checks.finish(case)
 
     def _burst(self, case: WorkloadCase, group: list[Call]) -> None:
-        assert self.checker is not None
         if group:
-            self.checker.burst(case, group)
+            self._checks.burst(case, group)
             group.clear()
 
     def _before_call(self, session: Session, case: WorkloadCase, state: dict[str, torch.Tensor]) -> None:

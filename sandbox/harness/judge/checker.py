@@ -12,13 +12,14 @@ from torch import Tensor
 
 from tilecast.sandbox.harness.judge import probes
 from tilecast.sandbox.harness.judge.case import WorkloadCase
-from tilecast.sandbox.harness.judge.compare import OutputClaim, compare_structure, compare_values
+from tilecast.sandbox.harness.judge.compare import compare_values
 from tilecast.sandbox.harness.judge.discrepancies import dishonest, first_difference, is_earlier, is_trivial
 from tilecast.sandbox.harness.judge.failure import Rejected
-from tilecast.sandbox.harness.judge.script import Call
 from tilecast.sandbox.harness.judge.second_looks import Kept, SecondLooks
+from tilecast.sandbox.harness.judge.segments import Call
 from tilecast.sandbox.harness.judge.session import CallResult, Session
 from tilecast.sandbox.harness.judge.shared_memory import POISON, Prepared
+from tilecast.sandbox.harness.judge.structure import OutputClaim, compare_structure
 from tilecast.sandbox.harness.tensors import dtype_name
 
 _REMEMBERED = 24

@@ -9,90 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge.bounds import Allowed, arithmetic_unit, as_rows, nonfinite_kinds
 from tilecast.sandbox.harness.judge.oracle import Answer, OutputAnswer
+from tilecast.sandbox.harness.judge.structure import Comparison, OutputClaim, compare_structure, wrong_output
 from tilecast.sandbox.harness.judge.ties import names_equal_elements
 
 CHUNK_ELEMENTS = 1 << 24
 _KIND_NAMES = ("a finite number", "NaN", "+inf", "-inf")
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """``status`` is a name of EvaluationStatus; ``error`` the worst relative L2 error over the outputs; ``ratio`` the
-    worst error over what is allowed.
-    """
-
-    status: str
-    reason: str = ""
-    error: float | None = None
-    ratio: float = 0.0
-    output: int | None = None
-
-    @property
-    def passed(self) -> bool:
-        return self.status == "PASSED"
-
-
-@dataclass(frozen=True)
-class OutputClaim:
-    """What a worker reports about one output before its bytes are read."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    stride: tuple[int, ...] = ()
-    storage_bytes: int | None = None
-    device: str = ""
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> OutputClaim:
-        """The claim that an honest worker makes."""
-        storage = tensor.untyped_storage().nbytes()
-        return cls(
-            tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), tensor.stride(), storage, str(tensor.device)
-        )
-
-
-def compare_structure(
-    expected: Sequence[OutputClaim], claimed: Sequence[OutputClaim], *, overlap_allowed: Sequence[bool] = ()
-) -> Comparison:
-    """Count, shapes, types, element counts and memory: no output may lie on itself (stride 0) unless the reference's
-    does.
-
-    Containers do not count: a tuple, a list and a named structure are one and the same sequence of tensors.
-    """
-    if len(expected) != len(claimed):
-        return Comparison("INCORRECT_SHAPE", f"{len(claimed)} output tensors, expected {len(expected)}")
-    for index, (want, got) in enumerate(zip(expected, claimed, strict=True)):
-        if want.shape != got.shape:
-            return _wrong("INCORRECT_SHAPE", index, f"shape {list(got.shape)}, expected {list(want.shape)}")
-        if want.dtype != got.dtype:
-            return _wrong("INCORRECT_DTYPE", index, f"dtype {got.dtype}, expected {want.dtype}")
-        if want.device and got.device and want.device.split(":")[0] != got.device.split(":")[0]:
-            return _wrong("INCORRECT_DTYPE", index, f"lies on {got.device}, expected {want.device}")
-        allowed = index < len(overlap_allowed) and overlap_allowed[index]
-        if not allowed and got.stride and overlapping(got.shape, got.stride):
-            detail = f"strides {list(got.stride)} put several elements of shape {list(got.shape)} at one address"
-            return _wrong("INCORRECT_SHAPE", index, detail + "; return a tensor that owns its elements")
-    return Comparison("PASSED")
-
-
-def overlapping(shape: Sequence[int], stride: Sequence[int]) -> bool:
-    """True if two elements may share an address (sufficient test: sorted by stride, each axis must step over the ones
-    below).
-    """
-    reach = 0
-    for step, size in sorted((abs(s), n) for s, n in zip(stride, shape, strict=True) if n > 1):
-        if step <= reach:
-            return True
-        reach += step * (size - 1)
-    return False
 
 
 def compare_values(answer: Answer, got: Sequence[Tensor], where: str = "") -> Comparison:
@@ -102,7 +29,7 @@ def compare_values(answer: Answer, got: Sequence[Tensor], where: str = "") -> Co
     worst_error, worst_ratio = None, 0.0
     for index, (want, have) in enumerate(zip(answer.outputs, got, strict=True)):
         if tuple(have.shape) != want.shape or have.dtype is not want.dtype:
-            return _wrong("INCORRECT_SHAPE", index, f"shape {list(have.shape)} {have.dtype}", where)
+            return wrong_output("INCORRECT_SHAPE", index, f"shape {list(have.shape)} {have.dtype}", where)
         if want.elements == 0:
             continue
         result = _compare_exact(answer, want, have, got, index) if want.allowed is None else _real(answer, want, have)
@@ -110,7 +37,7 @@ def compare_values(answer: Answer, got: Sequence[Tensor], where: str = "") -> Co
         if result.error is not None:
             worst_error = max(worst_error or 0.0, result.error)
         if not result.passed:
-            return _wrong(result.status, index, result.reason, where, worst_error, worst_ratio)
+            return wrong_output(result.status, index, result.reason, where, worst_error, worst_ratio)
     return Comparison("PASSED", "", worst_error, worst_ratio)
 
 
@@ -119,15 +46,8 @@ def compare(answer: Answer, got: Sequence[Tensor], where: str = "") -> Compariso
     want = [OutputClaim(item.shape, str(item.dtype).removeprefix("torch.")) for item in answer.outputs]
     result = compare_structure(want, [OutputClaim.of(item) for item in got])
     if not result.passed:
-        return _wrong(result.status, None, result.reason, where)
+        return wrong_output(result.status, None, result.reason, where)
     return compare_values(answer, got, where)
-
-
-def _wrong(
-    status: str, index: int | None, detail: str, where: str = "", error: float | None = None, ratio: float = math.inf
-) -> Comparison:
-    place = f"output {index}: {detail}" if index is not None else detail
-    return Comparison(status, f"{where}: {place}" if where else place, error, ratio, index)
 
 
 def _real(answer: Answer, want: OutputAnswer, have: Tensor) -> Comparison:
@@ -305,8 +225,3 @@ def _cell(want: OutputAnswer, flat: int) -> list[int]:
         index.append(flat % size)
         flat //= size
     return index[::-1]
-
-
-def describe(result: Comparison) -> dict[str, Any]:
-    """A comparison as plain JSON fields."""
-    return {"status": result.status, "reason": result.reason, "error": result.error, "ratio": result.ratio}

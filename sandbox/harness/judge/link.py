@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typing import Self
 
 import torch
 
-from tilecast.sandbox.harness import arena
+from tilecast.sandbox.harness import arena, process_tree
 from tilecast.sandbox.harness.isolation import Limits
 from tilecast.sandbox.harness.judge.failure import (
     CANDIDATE,
@@ -26,7 +25,8 @@ from tilecast.sandbox.harness.judge.results import findings_of
 from tilecast.sandbox.harness.judge.room import MEMORY_PATIENCE_S
 from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
 from tilecast.sandbox.harness.judge.surroundings import limits_for
-from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes
+from tilecast.sandbox.harness.judge.worker_process import WorkerProcess
+from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.wire import COMPILED, COMPILING, Message, WireClosed, WireError, WireTimeout
 
 _UP_TIMEOUT_S = 60.0
@@ -232,8 +232,9 @@ class WorkerLink:
 
     def child_processes(self) -> list[str]:
         """Command lines of processes that the candidate left running, seen from outside."""
-        own = _harness_chain(self._worker.pid, 2 if "namespaces" in self.level else 1)
-        return [_command(pid) for pid in self._worker.processes() if pid not in own]
+        # The worker lies below the init of its namespace, where it has one.
+        own = process_tree.eldest_chain(self._worker.pid, 2 if "namespaces" in self.level else 1)
+        return [process_tree.command_line(pid) for pid in self._worker.processes() if pid not in own]
 
     def processes(self) -> list[int]:
         """Process ids of the worker and what it started, seen from outside."""
@@ -242,7 +243,7 @@ class WorkerLink:
     def threads(self) -> int:
         """Number of threads of the worker, seen from outside (0 if it is gone)."""
         pids = self._worker.processes()
-        return max((_thread_count(pid) for pid in pids), default=0)
+        return max((process_tree.thread_count(pid) for pid in pids), default=0)
 
     def log_tail(self) -> str:
         """The last of what the worker printed."""
@@ -281,37 +282,3 @@ _STATUSES = ("COMPILE_ERROR", "RUNTIME_ERROR", "OUT_OF_MEMORY", "ENVIRONMENT_ERR
 def _reported(failure: Message) -> Failure:
     status = str(failure.get("status"))
     return Failure(status if status in _STATUSES else "RUNTIME_ERROR", str(failure.get("reason", ""))[:2000])
-
-
-def _command(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120] or f"process {pid}"
-    except OSError:
-        return f"process {pid}"
-
-
-def _harness_chain(outermost: int, depth: int) -> list[int]:
-    """The worker, below the init of its namespace where it has one: the eldest child each time."""
-    chain = [outermost]
-    for _ in range(depth):
-        children = _children(chain[-1])
-        if not children:
-            break
-        chain.append(min(children))
-    return chain
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            return [int(item) for item in file.read().split()]
-    except OSError:
-        return []
-
-
-def _thread_count(pid: int) -> int:
-    try:
-        return len(os.listdir(f"/proc/{pid}/task"))
-    except OSError:
-        return 0

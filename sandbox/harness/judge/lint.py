@@ -15,12 +15,13 @@ from torch import Tensor
 
 from tilecast.sandbox.harness.judge import mutations
 from tilecast.sandbox.harness.judge.case import CaseBuilder, WorkloadCase
-from tilecast.sandbox.harness.judge.compare import Comparison, compare_values
+from tilecast.sandbox.harness.judge.compare import compare_values
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.families import DECLARED
 from tilecast.sandbox.harness.judge.mutations import Mutation
 from tilecast.sandbox.harness.judge.oracle import Answer
 from tilecast.sandbox.harness.judge.reference import fresh_seed
+from tilecast.sandbox.harness.judge.structure import Comparison
 from tilecast.sandbox.harness.judge.study import Study
 
 Progress = Callable[[str], None]

@@ -13,7 +13,7 @@ from tilecast.sandbox.harness.judge import families
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.compare import compare_values
 from tilecast.sandbox.harness.judge.failure import Rejected, WorkerFailed
-from tilecast.sandbox.harness.judge.script import Call
+from tilecast.sandbox.harness.judge.segments import Call
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.tensors import tensors_in
 from tilecast.sandbox.harness.wire import Message

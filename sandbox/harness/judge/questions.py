@@ -13,7 +13,7 @@ from tilecast.sandbox.harness.judge.ahead import Ahead
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.pace import Pace
 from tilecast.sandbox.harness.judge.room import ahead_bytes, burst_bytes
-from tilecast.sandbox.harness.judge.script import Call, Segment, call_bytes
+from tilecast.sandbox.harness.judge.segments import Call, Segment, call_bytes
 from tilecast.sandbox.harness.judge.study import Study, free_bytes
 
 BURST_CALLS = 14

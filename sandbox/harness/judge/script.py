@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
-
-from tilecast.sandbox.harness.judge import changes, families, probes
+from tilecast.sandbox.harness.judge import changes, families, planting, probes
 from tilecast.sandbox.harness.judge.case import (
     CaseBuilder,
     FamilyChoice,
@@ -25,72 +23,12 @@ from tilecast.sandbox.harness.judge.case import (
     layouts_of,
 )
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
-from tilecast.sandbox.harness.judge.oracle import Answer, expect
+from tilecast.sandbox.harness.judge.oracle import expect
 from tilecast.sandbox.harness.judge.probes import Step, fresh_families
 from tilecast.sandbox.harness.judge.reference import NativeRun, fresh_seed
-from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
+from tilecast.sandbox.harness.judge.segments import Call, Segment
 
-_KEPT_BYTES = 1 << 30
-_MAX_DRAWS_ANEW = 4
 POPULAR_SEEDS = (0, 1, 2, 3, 42, 123, 1234, 1337, 2024, 2025)
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call with all that is needed to make and to judge it."""
-
-    step: Step
-    inputs: list[Any]
-    layouts: Layouts
-    answer: Answer
-    seed: int
-    specs: list[TensorSpec] | None = None
-    """Of the outputs, where they differ from the workload's (another number of rows)."""
-
-    @property
-    def label(self) -> str:
-        """For reasons: family, content and layout."""
-        parts = [f"{self.step.family} inputs"]
-        if self.step.content != "fresh":
-            named = {"nan": "NaN planted", "inf": "infinities planted", "rows": f"{self._rows} rows"}
-            parts.append(named.get(self.step.content, "few changed"))
-        if self.step.layout != "contiguous":
-            parts.append(f"{self.step.layout} layout, which an open DOMAIN allows: use strides or .contiguous()")
-        return ", ".join(parts)
-
-    @property
-    def _rows(self) -> int:
-        return self.specs[0].shape[0] if self.specs and self.specs[0].shape else 0
-
-
-@dataclass
-class Segment:
-    """Calls under one set of parameters."""
-
-    case: WorkloadCase
-    state: dict[str, Tensor]
-    calls: list[Call] = field(default_factory=list)
-
-    @property
-    def is_burst(self) -> bool:
-        """Whether it has a stretch long enough to be taken for a timing loop."""
-        return sum(call.step.burst for call in self.calls) >= 8
-
-    @property
-    def steps(self) -> list[Step]:
-        """Of its calls."""
-        return [call.step for call in self.calls]
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory it holds, roughly."""
-        return sum(call_bytes(call) for call in self.calls)
-
-
-def call_bytes(call: Call) -> int:
-    """Memory that its inputs and expected outputs take, roughly."""
-    inputs = sum(item.numel() * item.element_size() for item in tensors_in(call.inputs))
-    return inputs + sum(item.truth.numel() * item.truth.element_size() * 2 for item in call.answer.outputs)
 
 
 class ScriptMaker:
@@ -253,7 +191,7 @@ class ScriptMaker:
     def _planted(self, step: Step) -> Call | None:
         what = "nan" if step.content == "nan" else "inf"
         base = self.builder.draw_family(self.case, (families.DECLARED, None))
-        made = families.plant(what, self.case.profiles, base, self.builder.generator)  # type: ignore[arg-type]
+        made = planting.plant(what, self.case.profiles, base, self.builder.generator)  # type: ignore[arg-type]
         if made is None:
             return None
         inputs = laid_out_like(made.inputs, base)
@@ -262,7 +200,7 @@ class ScriptMaker:
             native = reference.run(inputs, seed, contract=contract)
             low = reference.run(made.low, seed, contract=contract)
             high = reference.run(made.high, seed, contract=contract)
-            depends = families.dependent(low.values, high.values)
+            depends = planting.dependent(low.values, high.values)
             with reference.careful(self.case.call_bytes):
                 raw = reference.raw(inputs, native, seed)
                 answer = expect(raw, self.case.tolerance, nonfinite=made.nonfinite, depends=depends, inputs=inputs)
@@ -279,34 +217,3 @@ def _first(step: Step) -> probes.Content:
 def _spell(choice: FamilyChoice) -> str:
     name, only = choice
     return name if only is None else f"{name} (input {only})"
-
-
-@dataclass
-class SegmentStore:
-    """Segments kept for further candidates, within a budget of memory."""
-
-    kept: dict[str, list[Segment]] = field(default_factory=dict)
-    warm: dict[str, list[Call]] = field(default_factory=dict)
-    repeats: dict[str, list[Call]] = field(default_factory=dict)
-    used_bytes: int = 0
-
-    def take(self, name: str, rng: random.Random) -> list[Segment]:
-        """Kept segments of a workload in random order, some of them dropped (to be drawn anew)."""
-        segments = self.kept.setdefault(name, [])
-        drop = min(len(segments), max(1, min(_MAX_DRAWS_ANEW, len(segments) // 4))) if segments else 0
-        for _ in range(drop):
-            gone = segments.pop(rng.randrange(len(segments)))
-            self.used_bytes -= gone.size_bytes
-        chosen = list(segments)
-        rng.shuffle(chosen)
-        return chosen
-
-    def keep(self, segment: Segment) -> None:
-        """Keep one, if there is room."""
-        size = segment.size_bytes
-        if self.used_bytes + size <= _KEPT_BYTES:
-            self.used_bytes += size
-            self.kept.setdefault(segment.case.name, []).append(segment)
-
-
-Progress = Callable[[str], None]

@@ -14,7 +14,8 @@ from typing import Any
 
 from tilecast.sandbox.harness.isolation import Limits
 from tilecast.sandbox.harness.judge.failure import EnvironmentBroken
-from tilecast.sandbox.harness.judge.zygotes import WorkerProcess, Zygotes
+from tilecast.sandbox.harness.judge.worker_process import WorkerProcess
+from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.wire import Message, WireError
 from tilecast.sandbox.harness.worker.launch_stubs import MOST, MOST_CHARS
 

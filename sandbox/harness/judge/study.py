@@ -17,7 +17,8 @@ from tilecast.sandbox.harness.judge.compare import compare_values
 from tilecast.sandbox.harness.judge.describe import describe_problem
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.reference import FULL, Reference, fresh_seed
-from tilecast.sandbox.harness.judge.script import ScriptMaker, SegmentStore
+from tilecast.sandbox.harness.judge.script import ScriptMaker
+from tilecast.sandbox.harness.judge.segments import SegmentStore
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.wire import Message
 
