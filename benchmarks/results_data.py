@@ -54,7 +54,6 @@ class Entry:
     language: str
     rows: list[Row]
     plain: Row | None
-    plain_measured: Measurement | None
     best: Row
     best_measured: Measurement
     facts: WorkloadFacts
@@ -164,7 +163,6 @@ def _entry(record: RecordedProblem, language: str, rows: list[Row], runs: Path) 
         language=language,
         rows=rows,
         plain=plain,
-        plain_measured=measured(plain) if plain is not None and plain.ms else None,
         best=best,
         best_measured=measured(best),
         facts=facts.workload("full"),

@@ -34,8 +34,6 @@ from tilecast.sandbox.source import read_literal, source_sha256, with_config
 from tilecast.tools.model.base import BudgetRefused, StreamingChatModel
 from tilecast.tools.model.client import OpenAIChatModel
 
-RAISE_BY = 2.0
-
 
 def check_price(model: StreamingChatModel | None) -> None:
     """Refuse a limit in dollars where they cannot be counted.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tilecast.agent.budget import METERS, Amount, Limits
+from tilecast.agent.budget import Amount, Limits
 from tilecast.agent.chat import events as ev
 from tilecast.agent.record.fold import amount_of
 from tilecast.agent.toolbox.base import Fact, FileChange, ToolResult
@@ -115,8 +115,3 @@ class SessionState:
         elif isinstance(event, ev.TurnEnded):
             self.turn_open, self.open_step = False, None
             self.answered += 0 if event.why else 1
-
-    @property
-    def limits_text(self) -> str:
-        """The limits that there are."""
-        return ", ".join(f"{m} {self.limits.of(m):g}" for m in METERS if self.limits.of(m) is not None) or "no limits"

@@ -23,8 +23,6 @@ class FileChange:
 
     old: str | None
     new: str | None
-    same_text: bool = False
-    """Renamed or given another mode, with every byte as it was."""
 
 
 class Git:
@@ -71,12 +69,12 @@ class Git:
         for head_line in fields:
             if not head_line:
                 continue
-            _, _, old_sha, new_sha, status = head_line.split(" ")
+            status = head_line.rpartition(" ")[2]
             path = next(fields)
             second = next(fields) if status[0] in "RC" else path
             old = None if status[0] in "AC" else path
             new = None if status[0] == "D" else second
-            found.append(FileChange(old, new, same_text=old_sha == new_sha))
+            found.append(FileChange(old, new))
         return found
 
     def tree(self, commit: str) -> Tree:

@@ -21,12 +21,11 @@ READ_CHARACTERS = 24_000
 
 @dataclass(frozen=True)
 class Tool:
-    """One tool: its name, the model of its arguments, what it does, and whether it spends or writes anything."""
+    """One tool: its name, the model of its arguments, and what it does."""
 
     name: str
     arguments: type[args.Arguments]
     work: Callable[[Workbench, Any], ToolResult]
-    costly: bool = False
 
     @property
     def spec(self) -> ToolSpec:
@@ -89,11 +88,11 @@ TOOLS: tuple[Tool, ...] = (
     Tool("write_file", args.WriteFile, _write),
     Tool("edit_file", args.EditFile, _edit),
     Tool("forecast", args.Forecast, measuring.forecast),
-    Tool("verify", args.Verify, measuring.verify, costly=True),
-    Tool("bench", args.Bench, measuring.bench, costly=True),
-    Tool("profile", args.Profile, _profile, costly=True),
-    Tool("tune", args.Tune, runs.tune, costly=True),
-    Tool("optimize", args.Optimize, runs.optimize, costly=True),
+    Tool("verify", args.Verify, measuring.verify),
+    Tool("bench", args.Bench, measuring.bench),
+    Tool("profile", args.Profile, _profile),
+    Tool("tune", args.Tune, runs.tune),
+    Tool("optimize", args.Optimize, runs.optimize),
     Tool("show", args.Show, runs.show),
     Tool("device", args.Device, measuring.device_facts),
 )
@@ -117,10 +116,6 @@ class Toolbox:
     def specs(self) -> list[ToolSpec]:
         """All tools as a model is told of them."""
         return [tool.spec for tool in self.tools.values()]
-
-    def is_costly(self, name: str) -> bool:
-        """Whether a tool spends device time."""
-        return name in self.tools and self.tools[name].costly
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
         """Do it. Whatever goes wrong is a result that says what and why; nothing is raised but the unexpected."""

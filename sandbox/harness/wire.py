@@ -151,13 +151,6 @@ class Channel:
         except OSError:  # reset by a peer that was killed
             return True
 
-    def drop_received(self) -> None:
-        """Forget what was received and not yet asked for, closing descriptors that came along."""
-        self._lines.clear()
-        self._buffer.clear()
-        for fd in self.take_fds():
-            os.close(fd)
-
     def take_fds(self, most: int | None = None) -> list[int]:
         """Descriptors that arrived since the last time this was asked, the first ``most`` of them; the caller owns them.
 

@@ -1,11 +1,10 @@
-"""The languages in which candidates are written, as the host sees them: recognised, checked and turned as text."""
+"""The languages in which candidates are written, as the host sees them: recognised and turned as text."""
 
 from __future__ import annotations
 
-import ast
 from functools import lru_cache
 
-from tilecast.sandbox.languages.base import Finding, Language, ParsedSource, Tunables
+from tilecast.sandbox.languages.base import Language, ParsedSource, Tunables
 from tilecast.sandbox.languages.cutile import CuTile
 from tilecast.sandbox.languages.native import Cpp, Cuda
 from tilecast.sandbox.languages.torch import PyTorch
@@ -14,10 +13,8 @@ from tilecast.sandbox.source import Candidate, parsed
 
 __all__ = [
     "LANGUAGES",
-    "Finding",
     "Language",
     "Tunables",
-    "check_candidate",
     "find_tunables",
     "language_named",
     "language_of",
@@ -31,14 +28,12 @@ LANGUAGES: dict[str, Language] = {
 
 
 @lru_cache(maxsize=256)
-def _parse(source: str) -> ParsedSource | Finding:
+def _parse(source: str) -> ParsedSource | None:
+    """None for what is no Python."""
     try:
         return ParsedSource(source, parsed(source))
-    except SyntaxError as error:
-        text = f": {error.text.strip()}" if error.text else ""
-        return Finding(line=error.lineno or 0, message=f"{error.msg}{text}")
-    except (ValueError, RecursionError, MemoryError) as error:
-        return Finding(line=0, message=f"cannot be parsed: {error}")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def language_named(name: str) -> Language:
@@ -55,7 +50,7 @@ def language_named(name: str) -> Language:
 def languages_in(source: str) -> list[str]:
     """Names of all languages with kernels in the text; ``torch`` only if there are no others; none of unparsable text."""
     parsed = _parse(source)
-    if isinstance(parsed, Finding):
+    if parsed is None:
         return []
     found = [name for name, language in LANGUAGES.items() if name != "torch" and language.recognises(parsed)]
     return found or ["torch"]
@@ -66,22 +61,10 @@ def language_of(source: str) -> str:
     return next(iter(languages_in(source)), "unknown")
 
 
-def check_candidate(source: str) -> list[Finding]:
-    """Syntax errors, or what its languages can tell wrong without compiling."""
-    parsed = _parse(source)
-    if isinstance(parsed, Finding):
-        return [parsed]
-    found = [finding for name in languages_in(source) for finding in LANGUAGES[name].check(parsed)]
-    defined = {node.name for node in ast.walk(parsed.tree) if isinstance(node, ast.ClassDef)}
-    if "ModelNew" not in defined | {name.rpartition(".")[2] for name in parsed.imports} and "ModelNew" not in source:
-        found.append(Finding(line=0, message="class ModelNew is missing"))
-    return found
-
-
 def find_tunables(candidate: Candidate) -> Tunables | None:
     """Literals to turn in a candidate without CONFIG, by its language; None if it declares CONFIG, or has none."""
     parsed = _parse(candidate.source)
-    if isinstance(parsed, Finding) or candidate.config is not None:
+    if parsed is None or candidate.config is not None:
         return None
     for name in languages_in(candidate.source):
         if (found := LANGUAGES[name].tunables(candidate, parsed)) is not None:

@@ -7,23 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tilecast.sandbox.schema import Document
 from tilecast.sandbox.source import Candidate, Config
 
 WARPS = [1, 2, 4, 8, 16]
 STAGES = [1, 2, 3, 4, 5]
 _OCTAVES = 2
 _LEAST_BLOCK = 8
-
-
-class Finding(Document):
-    """Something wrong in a candidate's text: ``line`` counts from 1, 0 where there is none to name."""
-
-    line: int
-    message: str
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.message}" if self.line else self.message
 
 
 @dataclass(frozen=True)
@@ -66,10 +55,6 @@ class Language(Protocol):
 
     def recognises(self, parsed: ParsedSource) -> bool:
         """Whether kernels of this language are in the text."""
-        ...
-
-    def check(self, parsed: ParsedSource) -> list[Finding]:
-        """What can be told wrong without compiling."""
         ...
 
     def tunables(self, candidate: Candidate, parsed: ParsedSource) -> Tunables | None:

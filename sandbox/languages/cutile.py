@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tilecast.sandbox.languages.base import Finding, ParsedSource, Tunables, block_options, is_power_of_two
+from tilecast.sandbox.languages.base import ParsedSource, Tunables, block_options, is_power_of_two
 from tilecast.sandbox.languages.literals import Knob, Scope, place_of, tunables_of
 from tilecast.sandbox.source import Candidate
 
@@ -22,15 +22,6 @@ class CuTile:
     def recognises(self, parsed: ParsedSource) -> bool:
         """Whether the text imports cuTile."""
         return parsed.imports_from("cuda.tile")
-
-    def check(self, parsed: ParsedSource) -> list[Finding]:
-        """Kernels that are called instead of launched."""
-        kernels = _kernels(parsed.tree)
-        return [
-            Finding(line=node.lineno, message=f"{node.func.id} is a cuTile kernel: launch it with ct.launch")
-            for node in ast.walk(parsed.tree)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kernels
-        ]
 
     def tunables(self, candidate: Candidate, parsed: ParsedSource) -> Tunables | None:
         """Tile sizes among the ``ct.Constant`` arguments of launches, and the hints of ``ct.kernel``."""

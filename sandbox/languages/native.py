@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from tilecast.sandbox.languages.base import Finding, ParsedSource, Tunables, block_options, is_power_of_two
+from tilecast.sandbox.languages.base import ParsedSource, Tunables, block_options, is_power_of_two
 from tilecast.sandbox.source import Candidate, Config
 
 _CONSTANT = re.compile(
@@ -54,10 +54,6 @@ class Cuda:
         builds = parsed.imports_from("torch.utils.cpp_extension") or parsed.imports_from("cuda.core")
         return builds and "__global__" in parsed.source
 
-    def check(self, parsed: ParsedSource) -> list[Finding]:
-        """Nothing is known without compiling."""
-        return []
-
     def tunables(self, candidate: Candidate, parsed: ParsedSource) -> Tunables | None:
         """Block sizes that are macros or ``constexpr`` integers of the C++ text."""
         return _tunables(candidate)
@@ -72,13 +68,6 @@ class Cpp:
     def recognises(self, parsed: ParsedSource) -> bool:
         """Whether the text builds C++ that has no device functions."""
         return parsed.imports_from("torch.utils.cpp_extension") and "__global__" not in parsed.source
-
-    def check(self, parsed: ParsedSource) -> list[Finding]:
-        """OpenMP pragmas without the flag that makes them count."""
-        if "#pragma omp" in parsed.source and "-fopenmp" not in parsed.source:
-            line = parsed.source[: parsed.source.index("#pragma omp")].count("\n") + 1
-            return [Finding(line=line, message="#pragma omp has no effect without -fopenmp in extra_cflags")]
-        return []
 
     def tunables(self, candidate: Candidate, parsed: ParsedSource) -> Tunables | None:
         """Block sizes that are macros or ``constexpr`` integers of the C++ text."""

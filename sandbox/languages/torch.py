@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilecast.sandbox.languages.base import Finding, ParsedSource, Tunables
+from tilecast.sandbox.languages.base import ParsedSource, Tunables
 from tilecast.sandbox.source import Candidate
 
 
@@ -15,10 +15,6 @@ class PyTorch:
     def recognises(self, parsed: ParsedSource) -> bool:
         """Whether the text imports torch; asked last, for every candidate does."""
         return parsed.imports_from("torch")
-
-    def check(self, parsed: ParsedSource) -> list[Finding]:
-        """Nothing is known without running."""
-        return []
 
     def tunables(self, candidate: Candidate, parsed: ParsedSource) -> Tunables | None:
         """None: what PyTorch tunes it tunes itself."""

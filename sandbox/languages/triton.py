@@ -8,7 +8,6 @@ import re
 from tilecast.sandbox.languages.base import (
     STAGES,
     WARPS,
-    Finding,
     ParsedSource,
     Tunables,
     block_options,
@@ -45,29 +44,6 @@ class Triton:
     def recognises(self, parsed: ParsedSource) -> bool:
         """Whether the text imports Triton."""
         return parsed.imports_from("triton")
-
-    def check(self, parsed: ParsedSource) -> list[Finding]:
-        """Launches that hand over a keyword which the kernel does not have."""
-        findings = []
-        kernels = _kernels(parsed.tree)
-        for call, _ in _launches(parsed.tree, kernels):
-            kernel = kernels[_launched(call)]
-            known = {
-                *kernel.parameters,
-                *_OPTIONS,
-                "num_ctas",
-                "maxnreg",
-                "grid",
-                "warmup",
-                "debug",
-                "enable_fp_fusion",
-            }
-            findings += [
-                Finding(line=call.lineno, message=f"{kernel.name} has no parameter {keyword.arg}")
-                for keyword in call.keywords
-                if keyword.arg and keyword.arg not in known and keyword.arg.isupper()
-            ]
-        return findings
 
     def tunables(self, candidate: Candidate, parsed: ParsedSource) -> Tunables | None:
         """Block sizes among the ``tl.constexpr`` arguments of launches, and the launches' warps and stages."""

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from tilecast.sandbox import bins
 from tilecast.sandbox.schema import Document, Forecast
-from tilecast.tools.forecast.selection import chance_below
 
 
 class Outcome(Document):
@@ -108,11 +107,3 @@ def _calibration_error(outcomes: Sequence[Outcome], groups: int = 10) -> float |
         table.setdefault(min(int(top * groups), groups - 1), []).append((top, p.index(top) == _bin(outcome)))
     gaps = [abs(sum(h for _, h in g) - sum(c for c, _ in g)) for g in table.values()]
     return sum(gaps) / len(outcomes)
-
-
-def surprise(outcome: Outcome) -> float | None:
-    """Probability that the forecast gave to a time at most the one that came: uniform over a run if forecasts are honest."""
-    if outcome.latency_ms is None or outcome.forecast.latency_ms is None:
-        return None
-    certain = outcome.forecast.model_copy(update={"p_valid": 1.0})
-    return chance_below(certain, outcome.latency_ms)

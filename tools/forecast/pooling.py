@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,10 +58,3 @@ def earned(record: Sequence[Pair]) -> Pooling:
         return float(-np.log(np.maximum(p, FLOOR)).sum()) + PRIOR_COUNT * distance
 
     return min((Pooling(w, e) for w in GRID for e in EXPONENTS), key=cost)
-
-
-def moments(bins_p: Sequence[float], middles: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation of a distribution over bins with these middles."""
-    p = np.asarray(normalised(bins_p))
-    mean = float(p @ np.asarray(middles))
-    return mean, math.sqrt(max(float(p @ (np.asarray(middles) - mean) ** 2), 0.0))

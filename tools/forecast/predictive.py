@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Literal
 
 import numpy as np
@@ -31,11 +30,6 @@ TAIL_LOGITS = 12.0
 """Beyond the table the tail is logistic; probabilities below e^-12 are taken as 0."""
 
 Source = Literal["roofline", "learned", "llm", "ensemble", "none"]
-
-
-def normal_shape() -> tuple[float, ...]:
-    """Quantiles of a standard normal at :data:`LEVELS`."""
-    return tuple(NormalDist().inv_cdf(p) for p in LEVELS)
 
 
 @dataclass(frozen=True)
@@ -80,11 +74,6 @@ class Predictive:
         slower_than = [1 - self.cdf(base - math.log(edge)) for edge in bins.EDGES]
         cumulative = [0.0, *slower_than, 1.0]
         return normalised([b - a for a, b in itertools.pairwise(cumulative)])
-
-    def expected_gain(self, incumbent_ms: float) -> float:
-        """Expected log-improvement over an incumbent, ``E[max(0, ln incumbent - ln ms)]``, by the quantile table."""
-        gaps = math.log(incumbent_ms) - self.log_ms(self.centre + self.scale * np.asarray(self.shape))
-        return float(np.maximum(gaps, 0.0).mean())
 
 
 def _logistic(logit: float) -> float:

@@ -17,7 +17,6 @@ from torch import Tensor
 from tilecast.sandbox.harness.judge.bounds import as_rows, readable
 from tilecast.sandbox.harness.judge.families import clamp_to, is_finite
 
-OutputMutation = Callable[[list[Tensor]], list[Tensor] | None]
 """From the right outputs to wrong ones; None where the mutation cannot be made or changes nothing by its nature."""
 
 TF32_DROPPED_BITS = 13
@@ -60,7 +59,6 @@ LOW_INPUT = Mutation(
     'rounding averages out on these inputs: use zero-mean ones (or DOMAIN = "open"), fewer terms, or a tighter TOLERANCE',
 )
 OUTPUT_MUTATIONS = (ZEROS, MEAN, ROW_MEAN, HALF, ONE_ROW, NANS, SCALED)
-ALL_MUTATIONS = (*OUTPUT_MUTATIONS, IDENTITY, STALE, LOW_OUTPUT, LOW_INPUT)
 
 
 def mutate_outputs(mutation: Mutation, outputs: Sequence[Tensor]) -> list[Tensor] | None:

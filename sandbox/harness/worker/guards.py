@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -220,8 +220,3 @@ def _compilers_own(value: object) -> bool:
 def _name(value: object) -> str:
     kind = type(value).__name__
     return f"{kind} {getattr(value, '__qualname__', '')!s:.60}".strip()
-
-
-def capture(owner: object, name: str) -> Callable[..., Any]:
-    """A function as it is now, before any candidate could replace it."""
-    return getattr(owner, name)  # type: ignore[no-any-return]

@@ -102,7 +102,6 @@ class ArithmeticEvaluator(Evaluator):
             load_bytes=(work.load_bytes - before[0]) / total,
             dot_flops=(work.dot_flops - before[1]) / total,
             stages=hints.get("num_stages") if isinstance(hints.get("num_stages"), int) else None,
-            unrolled=bool(hints.get("unrolled")) or isinstance(hints.get("loop_unroll_factor"), int),
             specialised=hints.get("warp_specialize") is True,
         )
         work.loops.append(loop)

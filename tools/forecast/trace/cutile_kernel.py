@@ -23,8 +23,6 @@ from tilecast.tools.forecast.trace.values import (
 )
 from tilecast.tools.forecast.trace.work import pattern
 
-LOADS = frozenset({"load", "gather", "load_advanced_indexing"})
-
 
 class CutileEvaluator(KernelEvaluator):
     """One block of a ``ct.kernel``. Arrays are tensors with strides; loads move whole tiles."""

@@ -35,7 +35,6 @@ class Loop:
     load_bytes: float
     dot_flops: float
     stages: int | None
-    unrolled: bool
     specialised: bool
 
 
@@ -58,7 +57,6 @@ class Work:
     atomics: float = 0.0
     dots: float = 0.0
     dot_flops: float = 0.0
-    slow_dot_flops: float = 0.0
     float_ops: float = 0.0
     special_ops: float = 0.0
     double_ops: float = 0.0
@@ -116,12 +114,10 @@ class Work:
         self.bulk_bytes += w * access.useful_bytes if bulk else 0.0
 
     def dot(self, m: int, n: int, k: int, dtype: str, batch: int = 1) -> None:
-        """Count one tile product; float32 and float64 operands count as slow unless TF32 serves them."""
+        """Count one tile product."""
         flops = 2.0 * m * n * k * batch * self.weight
         self.dots += self.weight
         self.dot_flops += flops
-        if dtype in ("float64",):
-            self.slow_dot_flops += flops
         if self.dot_shape is None or m * n * k > math.prod(self.dot_shape):
             self.dot_shape, self.dot_item_bytes = (m, n, k), ITEM_BYTES[dtype]
 
