@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
-from langgraph.graph import END, START, StateGraph
-from langgraph.runtime import Runtime
 from pydantic import Field, ValidationError
 
 from tilecast.agent.report import wording
 from tilecast.agent.toolbox.arguments import Arguments
+from tilecast.agent.turn_graph import Phase, turn_graph
 from tilecast.prompts import fenced, render
 from tilecast.sandbox.hardware import find_hardware
 from tilecast.sandbox.schema import Cost
@@ -68,7 +67,7 @@ TOOLS: dict[str, type[Arguments]] = {
 class TurnState(TypedDict):
     """Where a turn stands."""
 
-    phase: Literal["ask", "act", "repair", "end"]
+    phase: Phase
     rounds: int
     repaired: bool
 
@@ -125,7 +124,7 @@ class AgentProposer:
         talk.say(task["content"])
         turn = Turn(self._model, self._forecaster, request, context, journal, talk, self._target)
         begin: TurnState = {"phase": "ask", "rounds": 0, "repaired": False}
-        _GRAPH.compile().invoke(begin, {"recursion_limit": 4 * ROUNDS}, context=turn)
+        _GRAPH.invoke(begin, {"recursion_limit": 4 * ROUNDS}, context=turn)
         return self._proposal(turn)
 
     def _proposal(self, turn: Turn) -> Proposal:
@@ -192,29 +191,7 @@ def repair(state: TurnState, turn: Turn) -> TurnState:
     return {**state, "phase": "ask", "repaired": True}
 
 
-def next_of(state: TurnState) -> Literal["ask", "act", "repair", "__end__"]:
-    """Where a turn goes on."""
-    return "__end__" if state["phase"] == "end" else state["phase"]
-
-
-def _build() -> StateGraph[TurnState, Turn, TurnState, TurnState]:
-    graph = StateGraph(TurnState, context_schema=Turn)
-    for node in (ask, act, repair):
-        graph.add_node(node.__name__, _with_turn(node))
-        graph.add_conditional_edges(node.__name__, next_of, ["ask", "act", "repair", END])
-    graph.add_edge(START, "ask")
-    return graph
-
-
-def _with_turn(node: Any) -> Any:
-    def step(state: TurnState, runtime: Runtime[Turn]) -> TurnState:
-        changed: TurnState = node(state, runtime.context)
-        return changed
-
-    return step
-
-
-_GRAPH = _build()
+_GRAPH = turn_graph(TurnState, Turn, (ask, act, repair))
 
 
 def _specs() -> list[ToolSpec]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+from tilecast.sandbox.installed import versions_of
 
 KINDS = ("aws", "azure", "kubernetes")
 INSTANCES = {"aws": "g6e.2xlarge", "azure": "Standard_NC40ads_H100_v5"}
@@ -65,12 +66,8 @@ class Pins:
 
 def pins(ray: str, package: str) -> Pins:
     """From what is installed here; ``package`` is installed as tilecast."""
-    found = []
-    for name in ("torch", "triton", "numpy"):
-        try:
-            found.append(f"{name}=={version(name).partition('+')[0]}")
-        except PackageNotFoundError:
-            continue
+    here = versions_of(("torch", "triton", "numpy"))
+    found = [f"{name}=={number.partition('+')[0]}" for name, number in here.items()]
     wanted = [*found, f"ray[default]=={ray}", *([package] if package else [])]
     return Pins(ray, f"{sys.version_info.major}{sys.version_info.minor}", wanted)
 

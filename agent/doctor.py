@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from tilecast.agent import machine
 from tilecast.agent.config import Settings, home
+from tilecast.sandbox.installed import own_version
 
 
 def examine(settings: Settings) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def examine(settings: Settings) -> dict[str, Any]:
     gpus, packages = machine.gpus(), machine.package_versions()
     facts: dict[str, Any] = {
         "schema": 1,
-        "tilecast": _version(),
+        "tilecast": own_version("not installed"),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "home": str(home()),
@@ -64,13 +64,6 @@ def advice(facts: dict[str, Any]) -> list[str]:
             "a model also rewrites the kernel's structure"
         )
     return lines
-
-
-def _version() -> str:
-    try:
-        return version("tilecast")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _evidence(packages: dict[str, str]) -> dict[str, bool]:

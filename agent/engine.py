@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from tilecast.agent.turns import RunLock, sandbox_turn
 from tilecast.sandbox.base import DeviceFacts, Preflight
 from tilecast.sandbox.errors import TilecastError, WorkLeft
 from tilecast.sandbox.evidence import EvidenceCollector
+from tilecast.sandbox.installed import own_version
 from tilecast.sandbox.schema import OptimizeResult
 from tilecast.sandbox.source import Candidate
 from tilecast.tools.forecast.base import EvidenceProvider
@@ -183,7 +183,7 @@ class Engine:
             seed=request.seed,
             settings=request.recorded_settings(parts.model),
             start_sha256=request.start.sha256 if request.start else None,
-            version=_version(),
+            version=own_version(),
         )
         self._record = open_record(request.settings.database_url, request.home)
         self._log = self._record.create(run_id, header, run_dir, time.monotonic)
@@ -275,13 +275,6 @@ class Engine:
         services.tell_spent()
         services.tell(Ended(stopped.stopped_by, stopped.why))
         return result_of(services.log, services.ledger.document(), write_winner(services.log))
-
-
-def _version() -> str:
-    try:
-        return version("tilecast")
-    except PackageNotFoundError:
-        return "0"
 
 
 def _sha(text: str) -> str:

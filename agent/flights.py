@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tilecast.agent.arrivals import drained
 from tilecast.agent.progress import Progress
 from tilecast.sandbox.base import ParallelSandbox
 from tilecast.sandbox.schema import Measurement, Verification
@@ -102,11 +103,8 @@ class Flights:
             return
 
     def _collect(self) -> None:
-        while True:
-            try:
-                self._take_in(self._arrived.get_nowait())
-            except queue.Empty:
-                return
+        for arrived in drained(self._arrived):
+            self._take_in(arrived)
 
     def _take_in(self, arrived: Any) -> None:
         if isinstance(arrived, Landed):

@@ -8,10 +8,10 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from tilecast.sandbox.installed import versions_of
 from tilecast.sandbox.schema import Document
 
 PACKAGES = (
@@ -72,13 +72,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 def package_versions() -> dict[str, str]:
     """Versions of the packages that matter, by distribution name; what is not installed is left out."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+    return versions_of(PACKAGES)
 
 
 def triton_tools() -> list[str]:

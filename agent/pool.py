@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilecast.agent.arrivals import drained
 from tilecast.tools.propose.base import Proposal
 
 Ask = Callable[[], Proposal]
@@ -98,11 +99,8 @@ class ProposalPool:
         self._arrived.put(None)
 
     def _collect(self) -> None:
-        while True:
-            try:
-                self._take_in(self._arrived.get_nowait())
-            except queue.Empty:
-                return
+        for arrived in drained(self._arrived):
+            self._take_in(arrived)
 
     def _take_in(self, arrived: Outcome | None) -> None:
         if arrived is None:

@@ -25,7 +25,6 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from queue import LifoQueue
 from typing import Any
@@ -47,6 +46,7 @@ from tilecast.sandbox.evidence_schema import (
     Work,
 )
 from tilecast.sandbox.hardware import Hardware, catalogue, find_hardware
+from tilecast.sandbox.installed import versions_of
 from tilecast.sandbox.problem import Problem, TensorFacts, WorkloadFacts
 from tilecast.sandbox.roofline import floor_of
 from tilecast.sandbox.schema import Document
@@ -100,12 +100,7 @@ def resolve_target(name: str) -> Target:
 @lru_cache(maxsize=1)
 def tool_versions() -> dict[str, str]:
     """Versions of the installed packages that decide the figures, and a digest of the code that reads them."""
-    found = {}
-    for name in _DECIDING_PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    found = versions_of(_DECIDING_PACKAGES)
     digest = hashlib.sha256()
     for file in sorted((Path(__file__).parent / "harness" / "evidence").glob("*.py")):
         digest.update(file.read_bytes())

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from tilecast.agent.record.events import CallAnswered, CallReleased
 from tilecast.agent.toolbox.base import ToolResult
 from tilecast.sandbox.schema import Document
-from tilecast.tools.model.base import ChatAnswer, Usage
+from tilecast.tools.model.base import Usage
 
 
 class Opened(Document):
@@ -48,23 +49,6 @@ class CallReserved(Document):
     kind: Literal["call_reserved"] = "call_reserved"
     key: str
     estimate: Usage
-
-
-class CallAnswered(Document):
-    """It was answered; the answer is part of the conversation from here on."""
-
-    kind: Literal["call_answered"] = "call_answered"
-    key: str
-    answer: ChatAnswer
-
-
-class CallReleased(Document):
-    """It failed or was stopped; ``charged`` is what it cost all the same, ``partial`` what had come of the answer."""
-
-    kind: Literal["call_released"] = "call_released"
-    key: str
-    reason: str
-    charged: Usage
 
 
 class Partial(Document):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tilecast.agent.budget import Amount, Limits
 from tilecast.agent.chat import events as ev
+from tilecast.agent.record.events import CallAnswered, CallReleased
 from tilecast.agent.record.fold import amount_of
 from tilecast.agent.toolbox.base import Fact, FileChange, ToolResult
 from tilecast.tools.model.base import ChatAnswer, Usage
@@ -47,20 +48,20 @@ class SessionState:
             self.chosen[event.what] = event.value
         elif isinstance(event, ev.LimitsSet):
             self.limits = Limits(**event.limits)
-        elif isinstance(event, ev.CallReserved | ev.CallAnswered | ev.CallReleased):
+        elif isinstance(event, ev.CallReserved | CallAnswered | CallReleased):
             self._call(event)
         elif isinstance(event, ev.StepStarted | ev.StepReserved | ev.StepDone | ev.StepLost | ev.Undone):
             self._step(event)
         else:
             self._conversation(event)
 
-    def _call(self, event: ev.CallReserved | ev.CallAnswered | ev.CallReleased) -> None:
+    def _call(self, event: ev.CallReserved | CallAnswered | CallReleased) -> None:
         if isinstance(event, ev.CallReserved):
             self.calls += 1
             self.open_calls[event.key] = event.estimate
             return
         self.open_calls.pop(event.key, None)
-        if isinstance(event, ev.CallReleased):
+        if isinstance(event, CallReleased):
             self.spent = self.spent + amount_of(event.charged)
             return
         self.spent = self.spent + amount_of(event.answer.usage)

@@ -8,22 +8,19 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
-
-from langgraph.graph import END, START, StateGraph
-from langgraph.runtime import Runtime
+from typing import Any, TypedDict
 
 from tilecast import prompts
 from tilecast.agent.chat import events as ev
 from tilecast.agent.chat.chat import Chat
 from tilecast.agent.toolbox.base import ToolResult
+from tilecast.agent.turn_graph import Phase, turn_graph
 from tilecast.sandbox.errors import TilecastError
 from tilecast.tools.model.base import BudgetRefused, ChatAnswer, Delta, RequestCancelled
 from tilecast.tools.model.conversation import ToolCall, tool_calls
 
 SAME_CALL_AT_MOST = 2
 """How often the very same call is made in one turn; what it would find out is known."""
-Phase = Literal["ask", "act", "repair", "end"]
 
 
 class TurnState(TypedDict):
@@ -95,21 +92,6 @@ def repair(state: TurnState, turn: Turn) -> TurnState:
     return {**state, "phase": "ask", "repaired": True}
 
 
-def next_of(state: TurnState) -> Literal["ask", "act", "repair", "__end__"]:
-    """Where a turn goes on."""
-    return "__end__" if state["phase"] == "end" else state["phase"]
-
-
-def build() -> StateGraph[TurnState, Turn, TurnState, TurnState]:
-    """The graph, not compiled."""
-    graph = StateGraph(TurnState, context_schema=Turn)
-    for node in (ask, act, repair):
-        graph.add_node(node.__name__, _with_turn(node))
-        graph.add_conditional_edges(node.__name__, next_of, ["ask", "act", "repair", END])
-    graph.add_conditional_edges(START, next_of, ["ask", "act", "repair", END])
-    return graph
-
-
 def run_turn(chat: Chat, text: str | None) -> str:
     """One turn to its end; gives why it ended early, empty if it was answered.
 
@@ -123,7 +105,7 @@ def run_turn(chat: Chat, text: str | None) -> str:
     begin: TurnState = {"phase": phase, "rounds": 0, "repaired": False, "why": ""}
     config: Any = {"recursion_limit": 3 * chat.settings.chat.rounds + 10}
     with chat.clock.working():
-        ended = build().compile().invoke(begin, config, context=Turn(chat))
+        ended = turn_graph(TurnState, Turn, (ask, act, repair)).invoke(begin, config, context=Turn(chat))
     why = str(ended["why"])
     chat.log.append(ev.TurnEnded(why=why))
     if why:
@@ -186,11 +168,3 @@ def _answer(chat: Chat, call: ToolCall, why: str) -> None:
 
 def _end(state: TurnState, why: str) -> TurnState:
     return {**state, "phase": "end", "why": why}
-
-
-def _with_turn(node: Any) -> Any:
-    def step(state: TurnState, runtime: Runtime[Turn]) -> TurnState:
-        changed: TurnState = node(state, runtime.context)
-        return changed
-
-    return step

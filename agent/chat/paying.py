@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from tilecast.agent.budget import Amount, Ledger
 from tilecast.agent.chat import events as ev
 from tilecast.agent.chat.sessions import SessionLog
+from tilecast.agent.record.events import CallAnswered, CallReleased
 from tilecast.agent.record.fold import amount_of
 from tilecast.tools.model.base import BudgetRefused, ChatAnswer, ChatRequest, Usage
 
@@ -70,12 +71,12 @@ class SessionJournal:
 
     def settle(self, request: ChatRequest, answer: ChatAnswer) -> None:
         """Record the answer, then count what it cost."""
-        self._log.append(ev.CallAnswered(key=request.key, answer=answer))
+        self._log.append(CallAnswered(key=request.key, answer=answer))
         self._ledger.settle(request.key, amount_of(answer.usage))
 
     def release(self, request: ChatRequest, reason: str, charged: Usage) -> None:
         """Record a failure; only what was charged is counted."""
-        self._log.append(ev.CallReleased(key=request.key, reason=reason, charged=charged))
+        self._log.append(CallReleased(key=request.key, reason=reason, charged=charged))
         self._ledger.settle(request.key, amount_of(charged))
 
 
@@ -83,7 +84,7 @@ def charge_lost(log: SessionLog) -> Amount:
     """What was in flight when the last process ended is charged as reserved; gives the sum of it."""
     before = log.state.spent
     for key, estimate in list(log.state.open_calls.items()):
-        log.append(ev.CallReleased(key=key, reason="lost when the process ended", charged=estimate))
+        log.append(CallReleased(key=key, reason="lost when the process ended", charged=estimate))
     if log.state.open_reserved.evals:
         log.append(ev.StepLost())
     spent = log.state.spent

@@ -7,13 +7,13 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from tilecast.sandbox.base import DeviceFacts
+from tilecast.sandbox.installed import own_version
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.schema import EvaluationStatus
 from tilecast.sandbox.source import Candidate
@@ -46,7 +46,7 @@ class Keeping:
             head.sha256,
             device.model_dump(exclude={"index"}),
             how,
-            tilecast_version(),
+            own_version(),
         ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -72,11 +72,3 @@ class Keeping:
     def _file(self, key: str) -> Path:
         assert self._folder is not None
         return self._folder / key[:2] / f"{key}.json"
-
-
-def tilecast_version() -> str:
-    """The installed version."""
-    try:
-        return version("tilecast")
-    except PackageNotFoundError:
-        return "0"

@@ -11,7 +11,7 @@ from tilecast.agent.ci.changes import Compared, KernelChange, find_changes
 from tilecast.agent.ci.configured import settings_at
 from tilecast.agent.ci.expecting import Collect, Expectation, Expecting, collector
 from tilecast.agent.ci.git import Git
-from tilecast.agent.ci.keeping import Keeping, tilecast_version
+from tilecast.agent.ci.keeping import Keeping
 from tilecast.agent.ci.measuring import Measured, Measuring
 from tilecast.agent.ci.places import Place, Places
 from tilecast.agent.ci.schema import CiReport, ForecastNote, KernelReport, Suggestion, Verdict, cut
@@ -21,6 +21,7 @@ from tilecast.sandbox.base import EvaluationOptions, ProgressSink
 from tilecast.sandbox.errors import EnvironmentFailure, TilecastError, UsageError
 from tilecast.sandbox.evidence import EvidenceCollector
 from tilecast.sandbox.hardware import Hardware, find_hardware, require_hardware
+from tilecast.sandbox.installed import own_version
 from tilecast.sandbox.schema import EvaluationStatus
 from tilecast.tools.forecast.base import Forecaster
 
@@ -291,5 +292,5 @@ def _document(
         notes=notes,
         fail_on=settings.ci.fail_on,
         failed=fails(kernels, settings.ci.fail_on),
-        version=tilecast_version(),
+        version=own_version(),
     )

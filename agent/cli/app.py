@@ -6,7 +6,6 @@ import importlib
 import os
 import shutil
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any
 
 import typer
@@ -93,10 +92,9 @@ app = typer.Typer(
 
 def _version(show: bool) -> None:
     if show:
-        try:
-            typer.echo(f"tilecast {version('tilecast')}")
-        except PackageNotFoundError:
-            typer.echo("tilecast (not installed as a package)")
+        from tilecast.sandbox.installed import own_version
+
+        typer.echo(f"tilecast {own_version('(not installed as a package)')}")
         raise typer.Exit
 
 

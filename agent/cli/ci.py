@@ -173,10 +173,10 @@ def _asked(question: _Question, event: PullEvent | None, output: Path | None) ->
 
 
 def _nothing(asked: Asked, skipped: str) -> CiReport:
-    from tilecast.agent.ci.keeping import tilecast_version
     from tilecast.agent.ci.schema import CiReport, cut
+    from tilecast.sandbox.installed import own_version
 
-    return CiReport(base=asked.base, head=asked.head, skipped=cut(skipped), version=tilecast_version())
+    return CiReport(base=asked.base, head=asked.head, skipped=cut(skipped), version=own_version())
 
 
 def _forecaster(settings: Settings) -> Forecaster | None:

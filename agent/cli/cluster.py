@@ -96,14 +96,12 @@ def _refuse_overwriting(files: list[Path], force: bool) -> None:
 
 
 def _package(given: str | None) -> str:
-    from importlib.metadata import PackageNotFoundError, version
+    from tilecast.sandbox.installed import own_version
 
     if given is not None:
         return "" if given == "none" else given
-    try:
-        return f"tilecast[ray]=={version('tilecast')}"
-    except PackageNotFoundError:
-        return "tilecast[ray]"
+    number = own_version("")
+    return f"tilecast[ray]=={number}" if number else "tilecast[ray]"
 
 
 def _labels(given: list[str], kind: str) -> dict[str, str]:

@@ -17,12 +17,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from tilecast.sandbox.base import EvaluationOptions, Preflight, Sandbox
 from tilecast.sandbox.errors import InvalidReference, TilecastError
+from tilecast.sandbox.installed import own_version
 from tilecast.sandbox.local import LocalSandbox, default_state_dir
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.process import Interrupted
@@ -40,11 +40,7 @@ def harness_identity() -> str:
     for file in sorted(root.rglob("*.py")):
         digest.update(file.relative_to(root).as_posix().encode())
         digest.update(file.read_bytes())
-    try:
-        number = version("tilecast")
-    except PackageNotFoundError:
-        number = "0"
-    return f"{number}+{digest.hexdigest()[:16]}"
+    return f"{own_version()}+{digest.hexdigest()[:16]}"
 
 
 def _threads_as_given() -> None:

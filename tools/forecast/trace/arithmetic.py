@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tilecast.tools.forecast.trace.evaluator import Evaluator
-from tilecast.tools.forecast.trace.language import BINARY, COMPARE, LoopBreak, LoopContinue, Scope
+from tilecast.tools.forecast.trace.language import BINARY, COMPARE, Scope
 from tilecast.tools.forecast.trace.values import (
     UNKNOWN,
     Ints,
@@ -86,12 +86,7 @@ class ArithmeticEvaluator(Evaluator):
         self.loop_depth += 1
         for item in sampled:
             work.weight = outer * trips / len(sampled)
-            self.assign(node.target, item, scope)
-            try:
-                self.run(node.body, scope)
-            except LoopContinue:
-                continue
-            except LoopBreak:
+            if not self.pass_of(node, item, scope):
                 break
         self.loop_depth -= 1
         work.weight = outer

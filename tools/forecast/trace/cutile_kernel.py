@@ -58,7 +58,7 @@ class CutileEvaluator(KernelEvaluator):
 
     def library(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A function of ``cuda.tile`` by its last name."""
-        handler = getattr(self, "ct_" + name, None)
+        handler = getattr(self, "ct_" + name, None) or getattr(self, "any_" + name, None)
         if handler is not None:
             return handler(args, kwargs)
         if name in REDUCTIONS:
@@ -156,15 +156,6 @@ class CutileEvaluator(KernelEvaluator):
 
     def ct_permute(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return self.permuted(args[0] if args else UNKNOWN, shape_of(args[1]) if len(args) > 1 else None)
-
-    def ct_where(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return self.where(args)
-
-    def ct_minimum(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return self.extreme("minimum", args)
-
-    def ct_maximum(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return self.extreme("maximum", args)
 
     def ct_mma(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) < 2:

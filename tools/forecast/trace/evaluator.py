@@ -42,13 +42,19 @@ class Evaluator(Expressions):
             self.assign(node.target, UNKNOWN, scope)
             values = [UNKNOWN]
         for item in list(values[:HOST_LOOP]):
-            self.assign(node.target, item, scope)
-            try:
-                self.run(node.body, scope)
-            except LoopContinue:
-                continue
-            except LoopBreak:
+            if not self.pass_of(node, item, scope):
                 break
+
+    def pass_of(self, node: ast.For, item: Any, scope: Scope) -> bool:
+        """The body of a loop for one item; False if the loop is left."""
+        self.assign(node.target, item, scope)
+        try:
+            self.run(node.body, scope)
+        except LoopContinue:
+            return True
+        except LoopBreak:
+            return False
+        return True
 
     def run(self, body: Iterable[ast.stmt], scope: Scope) -> None:
         """Execute statements in order."""

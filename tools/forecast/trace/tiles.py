@@ -24,7 +24,16 @@ from tilecast.tools.forecast.trace.work import pattern
 
 
 class KernelEvaluator(ArithmeticEvaluator):
-    """Walks a kernel's body for one program."""
+    """Walks a kernel's body for one program. Methods called ``any_…`` are functions that both languages have under one name."""
+
+    def any_where(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return self.where(args)
+
+    def any_minimum(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return self.extreme("minimum", args)
+
+    def any_maximum(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return self.extreme("maximum", args)
 
     # Shapes.
     def reduce(self, value: Any, axis: Any, keep: bool, name: str) -> Any:

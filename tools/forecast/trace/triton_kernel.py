@@ -85,7 +85,7 @@ class TritonEvaluator(TritonMemory):
 
     def library(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A function of ``triton.language`` by its last name."""
-        handler = getattr(self, "tl_" + name, None)
+        handler = getattr(self, "tl_" + name, None) or getattr(self, "any_" + name, None)
         if handler is not None:
             return handler(args, kwargs)
         if name in REDUCTIONS:
@@ -189,15 +189,6 @@ class TritonEvaluator(TritonMemory):
             if args and isinstance(args[0], Tile) and args[0].shape
             else UNKNOWN
         )
-
-    def tl_where(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return self.where(args)
-
-    def tl_minimum(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return self.extreme("minimum", args)
-
-    def tl_maximum(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return self.extreme("maximum", args)
 
     def tl_min(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         two = len(args) == 2 and not (isinstance(args[0], Tile) and args[0].size > 1)
