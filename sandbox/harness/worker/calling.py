@@ -80,7 +80,7 @@ class Caller:
             start_ns = _NOW_NS()
             result = module(*arguments)
             end_ns = _NOW_NS()
-        reply = self._export(result, tensors, message["spaces"], stream)
+        reply, outputs = take_out(result, tensors, message["spaces"], self.memory, stream)
         if self.cuda:
             _SYNCHRONIZE()
         reply["call_ns"] = end_ns - start_ns
@@ -88,7 +88,6 @@ class Caller:
             after = guards.CallState.take(self.cuda)
             reply["findings"] = [item.to_message() for item in before.changes(after)[:10]]
             reply["rng_changed"] = before.rng_changed(after)
-        outputs = reply.pop("objects")
         if message.get("scribble"):
             for tensor, claim in zip(outputs, reply["outputs"], strict=True):
                 if claim["in_input"] is None:
@@ -96,22 +95,6 @@ class Caller:
         reply["looks"] = self._look(message.get("looks", []))
         self._hold(int(message.get("hold", 0)), int(message["seq"]), outputs)
         return reply
-
-    def _export(self, result: Any, inputs: list[Tensor], spaces: list[Message], stream: int | None) -> Message:
-        """Outputs into their spaces before anything else is done with them."""
-        found: list[Tensor] = []
-        with torch._C.DisableTorchFunction():
-            tree = encode_tree(result, found)
-        if len(found) > MAX_OUTPUTS:
-            raise failures.Failure("INCORRECT_SHAPE", f"{len(found)} output tensors, at most {MAX_OUTPUTS} are read")
-        placed = [
-            export.export(tensor, self.memory.space(spaces[index]), stream)
-            if index < len(spaces)
-            else {"missing": "no space"}
-            for index, tensor in enumerate(found)
-        ]
-        claims = [{**export.report(tensor, inputs), **where} for tensor, where in zip(found, placed, strict=True)]
-        return {"tree": tree, "outputs": claims, "objects": found}
 
     def _hold(self, count: int, number: int, outputs: list[Tensor]) -> None:
         self._held.append((number, outputs))
@@ -165,8 +148,8 @@ class Caller:
                 if sync_each and self.cuda:
                     _SYNCHRONIZE()
                 walls.append(_NOW_NS() - start_ns)
-                reply = self._export(result, tensors, spaces, stream)
-                kept.append(reply.pop("objects"))
+                reply, outputs = take_out(result, tensors, spaces, self.memory, stream)
+                kept.append(outputs)
                 replies.append(reply)
         if self.cuda:
             _SYNCHRONIZE()
@@ -191,3 +174,24 @@ class Caller:
         if self._flush is None or self._flush.numel() != size:
             self._flush = torch.empty(size, dtype=torch.uint8, device=self.memory.device)
         self._flush.zero_()
+
+
+def take_out(
+    result: Any, inputs: list[Tensor], spaces: list[Message], memory: Memory, stream: int | None
+) -> tuple[Message, list[Tensor]]:
+    """Outputs into their spaces before anything else is done with them; then what they look like, and the objects.
+
+    Raises:
+        Failure: INCORRECT_SHAPE if there are more than anybody reads.
+    """
+    found: list[Tensor] = []
+    with torch._C.DisableTorchFunction():
+        tree = encode_tree(result, found)
+    if len(found) > MAX_OUTPUTS:
+        raise failures.Failure("INCORRECT_SHAPE", f"{len(found)} output tensors, at most {MAX_OUTPUTS} are read")
+    placed = [
+        export.export(tensor, memory.space(spaces[index]), stream) if index < len(spaces) else {"missing": "no space"}
+        for index, tensor in enumerate(found)
+    ]
+    claims = [{**export.report(tensor, inputs), **where} for tensor, where in zip(found, placed, strict=True)]
+    return {"tree": tree, "outputs": claims}, found

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from tilecast.sandbox.harness.tensors import encode_tree
 from tilecast.sandbox.harness.wire import Message
-from tilecast.sandbox.harness.worker import export, failures, guards
-from tilecast.sandbox.harness.worker.calling import MAX_OUTPUTS, Caller
+from tilecast.sandbox.harness.worker import failures, guards
+from tilecast.sandbox.harness.worker.calling import Caller, take_out
 from tilecast.sandbox.harness.worker.device_clock import DeviceClock, DeviceClockError
 from tilecast.sandbox.harness.worker.traffic import compulsory_traffic
 
@@ -162,17 +161,7 @@ class TimingHandlers:
 def _take(value: Any, call: _Call, caller: Caller, stream: int | None) -> Message:
     """Copy outputs out before anything else happens, then say what they look like; the objects are not kept."""
     _, inputs, spaces, _ = call
-    found: list[Tensor] = []
-    with torch._C.DisableTorchFunction():
-        tree = encode_tree(value, found)
-    if len(found) > MAX_OUTPUTS:
-        raise failures.Failure("INCORRECT_SHAPE", f"{len(found)} output tensors, at most {MAX_OUTPUTS} are read")
-    placed = [
-        export.export(t, caller.memory.space(spaces[i]), stream) if i < len(spaces) else {"missing": "no space"}
-        for i, t in enumerate(found)
-    ]
-    claims = [{**export.report(t, inputs), **where} for t, where in zip(found, placed, strict=True)]
-    return {"tree": tree, "outputs": claims}
+    return take_out(value, inputs, spaces, caller.memory, stream)[0]
 
 
 def _seed(call: _Call) -> None:
