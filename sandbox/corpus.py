@@ -17,8 +17,8 @@ from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.problem import Problem, load_problem
 from tilecast.sandbox.source import Candidate, canonical_key, load_candidate
 
-EAGER, EAGER_AGAIN, COMPILED = "__ref__", "__ref_end__", "__compile__"
-BASELINE_NAMES = {EAGER: "eager", "__compile_default__": "compile", COMPILED: "max-autotune"}
+EAGER = "__ref__"
+BASELINE_NAMES = {EAGER: "eager", "__compile_default__": "compile", "__compile__": "max-autotune"}
 
 
 class KernelResources(BaseModel):

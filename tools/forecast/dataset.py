@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilecast.sandbox.corpus import RecordedProblem, Row
+from tilecast.sandbox.corpus import EAGER, RecordedProblem, Row
 from tilecast.sandbox.hardware import Hardware, find_hardware
 from tilecast.sandbox.source import parsed
 from tilecast.tools.forecast.excess import excess
@@ -109,7 +109,7 @@ def problem_examples(record: RecordedProblem, evidence: EvidenceTable | None = N
         found = evidence.get((record.problem.sha256, record.variant(row).sha256)) if evidence else None
         ms = row.ms if row.status == "PASSED" else None
         variants.append(Variant(source, row.config, ms, from_kernels(k.model_dump() for k in row.kernels), found))
-    baseline = record.baselines.get("__ref__")
+    baseline = record.baselines.get(EAGER)
     made = measured_examples(record.name, record.problem.source, record.info.gpu, variants)
     return made and replace(made, rows=tuple(record.rows), baseline_ms=baseline.ms if baseline is not None else None)
 
