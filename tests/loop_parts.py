@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilecast.agent.assembly import Parts
 from tilecast.agent.budget import Limits
@@ -26,6 +26,11 @@ from tilecast.sandbox.source import Candidate, load_candidate
 from tilecast.tools.model.base import CallJournal, ChatAnswer, ChatRequest, Usage
 from tilecast.tools.propose.base import Proposal, ProposalContext, ProposalRequest
 from tilecast.tools.propose.factory import ChosenProposer
+
+if TYPE_CHECKING:
+    from tilecast.agent.engine import Engine
+    from tilecast.agent.record.store import RunLog
+    from tilecast.sandbox.schema import OptimizeResult
 
 TINY = Path(__file__).parent / "data" / "tiny" / "scale"
 KERNEL = load_candidate(TINY / "kernel.py")
@@ -174,6 +179,21 @@ def main() -> None:
     devices._preflight_on_cpu = lambda known: lambda problem, progress: KNOWN
     nodes.decide, ReplaySandbox.verify = late, held  # type: ignore[method-assign]
     tilecast()
+
+
+FASTEST = variant(256, 2)
+
+
+def go(
+    proposer: Scripted, sandbox: Any = None, in_flight: int = 1, **request: Any
+) -> tuple[OptimizeResult, RunLog, Engine]:
+    """A run to its end: the result, its log and the engine."""
+    from tilecast.agent.engine import Engine, open_record
+
+    engine = Engine(make_request(**request), make=making(proposer, sandbox, in_flight))
+    result = engine.run()
+    log = open_record(None, engine.request.home).open(result.run, lambda: 0.0)
+    return result, log, engine
 
 
 if __name__ == "__main__":
