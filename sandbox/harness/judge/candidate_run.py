@@ -129,9 +129,8 @@ class CandidateRun:
         self._offer_stubs(session)
         self.trail.held("state", "settings, environment, clocks and library functions are as before the import")
         self.phases.end("checks")
-        self.trail.held(
-            "calls", f"{self._checks.calls} calls judged, {self._checks.later.done} outputs looked at again"
-        )
+        calls, again = self._checks.calls, self._checks.later.done
+        self.trail.held("calls", f"{calls} calls judged, {again} outputs looked at again")
 
     def _offer_stubs(self, session: Session) -> None:
         """What this worker had to build may be built once for all that follow."""
