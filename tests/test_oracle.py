@@ -195,6 +195,31 @@ def test_conditioning_makes_room_for_two_pass_norms(offset: float) -> None:
     assert result.passed, result.reason
 
 
+def _mean_of(bits: int) -> Function:
+    """A norm of rows whose mean, added up one by one, keeps so many bits of its mantissa."""
+
+    def norm(x: Tensor) -> Tensor:
+        total = torch.zeros_like(x[..., :1])
+        for column in range(x.shape[-1]):
+            total = total + x[..., column : column + 1]
+        mean = total / x.shape[-1]
+        mean = (mean.view(torch.int32) & -(1 << (23 - bits))).view(torch.float32)
+        centred = x - mean
+        return centred * torch.rsqrt(centred.square().mean(-1, keepdim=True) + 1e-5)
+
+    return norm
+
+
+@pytest.mark.parametrize("columns", [7, 33, 200])
+def test_one_row_far_from_zero_may_be_off_alike_everywhere(columns: int) -> None:
+    """A part in thousands of its norm, by the order of the sum alone: one in three was refused where the reference had luck."""
+    for seed in range(40):
+        torch.manual_seed(seed)
+        x = torch.randn(1, columns) + 3001  # ten bits hold even numbers there
+        assert judged(layer_norm, _mean_of(23), x).ratio <= 0.75
+        assert not judged(layer_norm, _mean_of(10), x).passed
+
+
 def test_one_pass_variance_fails_where_it_cancels() -> None:
     result = judged(layer_norm, one_pass, normal(8, 1500) + 3000)
     assert not result.passed and result.ratio > 10

@@ -12,6 +12,9 @@ from torch import Tensor
 OWN_ERROR_ELEMENT, OWN_ERROR_ROW, OWN_ERROR_CAP = 10.0, 4.0, 3.0
 """Multiples of the reference's own error: one element (tails of many), a row's L2 norm, an output's L2 norm."""
 SENSITIVITY, LEAST_TERMS, MOST_TERMS_SENSITIVITY = 4.0, 16, 16384
+CONDITIONING_CAP = 1.5
+"""Of an output's L2 norm, as SENSITIVITY of a row's: few elements, of which a large mean was taken off, may all be off alike, by
+as much as the order of the sum decides."""
 INPUT_ROUNDING_ELEMENT, INPUT_ROUNDING_ROW = 8.0, 2.0
 TAIL_ELEMENT, TAIL_ROW = 0.6, 1.0 / 3.0
 """Of intermediates rounded to the type of the inputs, in units of the effect of rounding the inputs: at least the former, and the
@@ -58,6 +61,10 @@ class Reduction:
         """Multiple of the conditioning that the order of summation may cost."""
         least = MOST_TERMS_SENSITIVITY if self.products else LEAST_TERMS
         return SENSITIVITY * math.sqrt(min(max(self._terms(columns), least), MOST_TERMS_SENSITIVITY))
+
+    def conditioning(self, columns: int) -> float:
+        """Multiple of the conditioning that an output as a whole may be off by."""
+        return CONDITIONING_CAP * math.sqrt(min(max(self._terms(columns), LEAST_TERMS), MOST_TERMS_SENSITIVITY))
 
     def sequential(self, columns: int) -> float:
         """Roundings of the result that a sequential sum may cost."""
@@ -146,7 +153,7 @@ def allowed_errors(
 ) -> Allowed:
     """Bounds for rows of float64 numbers, all finite: the reference's own, the truth, and the effect of one rounding.
 
-    ``storage`` is :func:`storage_unit`; the cap is left at 0.
+    ``storage`` is :func:`storage_unit`; the cap is what the conditioning asks for, where that is known.
     """
     columns = max(1, truth.shape[1])
     size, error = _row_norm(truth), _row_norm(own - truth)
@@ -164,7 +171,8 @@ def allowed_errors(
     per_row = (OWN_ERROR_ELEMENT * error + (summing + of_element) * effect) / root + floor
     row_l2 = (storage + sequential) * size + OWN_ERROR_ROW * error + (summing + of_row) * effect + floor * root
     scale = _scale_bound(truth, storage, own_relative + coarse * _ratio(effect, size))
-    return Allowed(per_row.unsqueeze(1), 2 * storage + sequential, row_l2, 0.0, own_relative, scale)
+    cap = 0.0 if spread is None else reduction.conditioning(columns) * _ratio(effect, size)
+    return Allowed(per_row.unsqueeze(1), 2 * storage + sequential, row_l2, cap, own_relative, scale)
 
 
 def _scale_bound(truth: Tensor, storage: float, noise: float) -> float:

@@ -19,8 +19,9 @@ of the change of a row when every input and parameter is perturbed by one roundi
   reference multiplies matrices), and ``Q`` the larger of 2 sqrt(K) and min(K, 256) / 2, K within [16, 16384];
 - per row (L2) ``w |t| + 4 E + (4 sqrt(K') + B w / v) S + v Q |t|``, each term as the norm of the row; ``A`` is the larger
   of 8 and 0.6 ln(elements of the output), ``B`` the larger of 2 and 1/3 ln(its rows);
-- per output   a relative L2 error of TOLERANCE (default by type), or of three times the reference's own if that is more;
-  and in types of eleven bits or fewer a common factor within 1.25 w (at most 2^-8) of one, beyond the noise of its fit.
+- per output   a relative L2 error of TOLERANCE (default by type), of three times the reference's own or of 1.5 sqrt(K) S over the
+  output's norm, K within [16, 16384], whichever is most; and in types of eleven bits or fewer a common factor within 1.25 w
+  (at most 2^-8) of one, beyond the noise of its fit.
 
 ``E`` makes the rule fair where the reference is inaccurate, ``S`` where the problem is ill-conditioned (cancellation,
 constant rows); ``w`` lets a kernel round an intermediate to the type of its inputs once: one made of many factors (a
@@ -221,7 +222,7 @@ def _expect_one(raw: RawOutputs, index: int, context: _Context, depends: Tensor 
     tolerance = context.tolerance_of(dtype)
     storage = storage_unit(dtype, context.inputs, tolerance)
     allowed = allowed_errors(own64, truth, spread, context.reduction, dtype, storage)
-    allowed = replace(allowed, cap=max(tolerance, OWN_ERROR_CAP * allowed.own_error))
+    allowed = replace(allowed, cap=max(tolerance, OWN_ERROR_CAP * allowed.own_error, allowed.cap))
     depends = None if depends is None else as_rows(depends)
     return OutputAnswer(shape, dtype, allowed, truth, kinds, depends=depends, recovered=recovered, undecided=undecided)
 
