@@ -47,7 +47,7 @@ class Work:
     def names(self, *kinds: str) -> str:
         """Operators of these kinds, the largest first."""
         found = sorted((i for i in self.operators if i["kind"] in kinds), key=lambda i: -int(i["elements"]))
-        return ", ".join(f"aten.{item['name']}" for item in found[:4])
+        return ", ".join(item["name"] if "." in item["name"] else f"aten.{item['name']}" for item in found[:4])
 
 
 def check_purity(session: Session, case: WorkloadCase, call: Call) -> str:
