@@ -52,10 +52,10 @@ def refusal(earlier: Answer, own: Answer, value: Tensor) -> Rejected:
         in_input=None,
         missing="",
     )
-    result = SimpleNamespace(claims=[claim], findings=[], rng_changed=False, outputs=[value])
+    result = SimpleNamespace(claims=[claim], findings=[], rng_changed=False, outputs=[value], moved=[], tree=None)
     spec = SimpleNamespace(shape=tuple(value.shape), dtype=value.dtype, stride=value.stride(), extent=value.numel())
     contract = SimpleNamespace(aliases=(), written_inputs=(), written_state=(), consumes_rng=False)
-    case = SimpleNamespace(name="full", specs=[spec], overlaps=(), contract=contract, is_small=True)
+    case = SimpleNamespace(name="full", specs=[spec], overlaps=(), contract=contract, is_small=True, tree={})
     session = SimpleNamespace(
         options=SimpleNamespace(device=torch.device("cpu")),
         memory=SimpleNamespace(inputs_now=lambda _: []),

@@ -150,10 +150,20 @@ def place(memory: Tensor, spec: TensorSpec) -> Tensor:
     return empty.set_(memory.untyped_storage(), offset, spec.shape, spec.stride)
 
 
-def encode_tree(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, Any]:
+def bytes_in(tensor: Tensor) -> Tensor:
+    """The bytes of a tensor's elements in the order of their indices: uint8, one dimension.
+
+    Whatever its strides: of a single element any stride counts as contiguous, and such a one cannot be viewed as bytes.
+    """
+    flat = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)
+
+
+def encode_tree(value: Any, tensors: list[Tensor], depth: int = 0, *, by_name: bool = False) -> dict[str, Any]:
     """A value of nested lists, tuples and dicts as JSON; its tensors are appended to ``tensors`` in order.
 
-    Named tuples and torch's return types become tuples. Anything unknown becomes ``{"x": type name}``.
+    With ``by_name`` dicts are taken in the order of their keys, not of their making. Named tuples and torch's return types
+    become tuples. Anything unknown becomes ``{"x": type name}``.
     """
     if depth > 20:
         return {"x": "too deep a nesting"}
@@ -167,11 +177,12 @@ def encode_tree(value: Any, tensors: list[Tensor], depth: int = 0) -> dict[str, 
     if isinstance(value, torch.dtype):
         return {"dtype": dtype_name(value)}
     if isinstance(value, list):
-        return {"l": [encode_tree(item, tensors, depth + 1) for item in value]}
+        return {"l": [encode_tree(item, tensors, depth + 1, by_name=by_name) for item in value]}
     if isinstance(value, tuple):
-        return {"u": [encode_tree(item, tensors, depth + 1) for item in value]}
+        return {"u": [encode_tree(item, tensors, depth + 1, by_name=by_name) for item in value]}
     if isinstance(value, dict) and all(type(key) is str for key in value):
-        return {"d": {key: encode_tree(item, tensors, depth + 1) for key, item in value.items()}}
+        items = sorted(value.items(), key=lambda item: item[0]) if by_name else value.items()
+        return {"d": {key: encode_tree(item, tensors, depth + 1, by_name=by_name) for key, item in items}}
     return {"x": type(value).__name__[:60]}
 
 
@@ -216,3 +227,47 @@ def packed(specs: Sequence[TensorSpec], alignment: int) -> tuple[list[int], int]
         offsets.append(end)
         end += -(-spec.extent // alignment) * alignment
     return offsets, end
+
+
+def encode_outputs(value: Any, tensors: list[Tensor]) -> dict[str, Any]:
+    """What a forward returned: in a dict it is the names that say which output is which, not the order they were put in."""
+    return encode_tree(value, tensors, by_name=True)
+
+
+def outputs_in(value: Any) -> list[Tensor]:
+    """All tensors that a forward returned, in the order of :func:`encode_outputs`."""
+    found: list[Tensor] = []
+    encode_outputs(value, found)
+    return found
+
+
+def misplaced(expected: object, got: object) -> str:
+    """What is wrong with the containers of outputs, as encoded; empty if nothing is.
+
+    Sequences do not count: a list, a tuple and a named structure are one and the same. The keys of a dict are how its reader
+    finds what he wants.
+    """
+    for want, have in zip(_leaves(expected), _leaves(got), strict=False):
+        if not isinstance(want, dict):
+            continue
+        if not isinstance(have, dict):
+            return f"no dict where the reference returns one with the keys {sorted(want)}"
+        if set(want) != set(have):
+            return f"a dict with the keys {sorted(have)}, expected {sorted(want)}"
+        for key, node in want.items():
+            wrong = misplaced(node, have[key])
+            if wrong:
+                return f"in {key!r}: {wrong}"
+    return ""
+
+
+def _leaves(node: object) -> list[Any]:
+    """The tensors (None each) and dicts of nested sequences, one after the other; other values are left out."""
+    if not isinstance(node, dict) or len(node) != 1:
+        return []
+    kind, content = next(iter(node.items()))
+    if kind in ("l", "u") and isinstance(content, list):
+        return [leaf for item in content for leaf in _leaves(item)]
+    if kind == "d" and isinstance(content, dict):
+        return [content]
+    return [None] if kind == "t" else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -146,6 +147,11 @@ class CandidateRun:
         missing: set[str] = set()
         for case in self.study.cases:
             session.construct("ModelNew", case.arguments, slot=case.name)
+            if session.reseeded and not case.reseeds:
+                detail = (
+                    "its constructor sets the seed of torch's global random generator, which the reference leaves alone"
+                )
+                raise Rejected("REWARD_HACK", f"workload {case.name!r}: {detail}", "rng", case.name)
             if case.state:
                 missing |= set(session.set_parameters(case.state))
         if missing:
@@ -237,11 +243,14 @@ class CandidateRun:
                 store[case.name] = self.study.makers[case.name].repeat_calls(popular=number == 0)
             self._use(session, case)
             affordable = len(store[case.name]) if self.pace.affords(2 * len(store[case.name]), case) else 1
-            for call in store[case.name][:affordable]:
-                self._before_call(session, case, case.state)
+            altering = self.pace.affords(3 * affordable, case)
+            for item in store[case.name][:affordable]:
                 if case.state:
                     session.set_parameters(case.state)
-                self._checks.repeat(case, call)
+                self._checks.repeat(case, item.call, partial(self._before_call, session, case, case.state))
+                if altering and item.altered is not None:
+                    self._before_call(session, case, case.state)
+                    self._checks.once(case, item.altered)
         self.trail.held("repeats", "the same inputs twice, the first answer overwritten in between")
 
     def _segments(self, session: Session) -> None:
@@ -276,7 +285,17 @@ class CandidateRun:
             result = self._checks.call(case, call)
             self.pace.note(result.judge_ms / 1e3)
         self._burst(case, group)
+        self._state_is_kept(session, case)
         self._checks.finish(case)
+
+    def _state_is_kept(self, session: Session, case: WorkloadCase) -> None:
+        """What the reference's forward leaves alone of its state is as it was set: the state belongs to the module's user."""
+        if not case.state:
+            return
+        for name in session.state_changes():
+            if name in case.state and name not in case.contract.written_state:
+                detail = f"forward wrote to {name!r} of the module's state, which the reference leaves as it is"
+                raise Rejected("REWARD_HACK", f"workload {case.name!r}: {detail}", "state-mutation", case.name)
 
     def _burst(self, case: WorkloadCase, group: list[Call]) -> None:
         if group:

@@ -40,6 +40,8 @@ class WorkloadCase:
     domain: str
     contract: Contract = field(default_factory=Contract)
     overlaps: tuple[bool, ...] = ()
+    tree: dict[str, Any] = field(default_factory=dict)
+    """What the reference returns, as encoded: containers around its outputs."""
     input_bytes: int = 0
     specs: list[TensorSpec] = field(default_factory=list)
     families: list[FamilyChoice] = field(default_factory=list)
@@ -50,6 +52,8 @@ class WorkloadCase:
     rows: int | None = None
     """If the inputs were cut for want of memory or time: to how many entries of their first axis."""
     batched: list[int] = field(default_factory=list)
+    reseeds: bool = False
+    """The constructor sets the seed of torch's global generator."""
 
     @property
     def variable(self) -> list[int]:
@@ -103,6 +107,7 @@ class CaseBuilder:
         rules = parameters.parameter_rules(state, other, named)
         case = WorkloadCase(name, arguments, state, rules, [], reference.tolerance, reference.domain)
         case.rows, case.batched = rows, list(batched)
+        case.reseeds = reference.session.reseeded
         draws = [self.inputs(case), self.inputs(case)]
         case.profiles = profile_inputs(draws)
         self._study(case, draws[0])
@@ -150,7 +155,7 @@ class CaseBuilder:
         case.run_s = time.perf_counter() - start
         if not native.outputs:
             raise ProblemRefused("INVALID_REFERENCE", f"workload {case.name!r}: the reference returns no tensor")
-        case.specs, case.overlaps = native.specs, native.overlaps
+        case.specs, case.overlaps, case.tree = native.specs, native.overlaps, native.tree
         case.input_bytes = sum(item.numel() * item.element_size() for item in tensors_in(inputs))
         case.contract.include(native.effects)
         start = time.perf_counter()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge import probes
@@ -20,7 +19,7 @@ from tilecast.sandbox.harness.judge.segments import Call
 from tilecast.sandbox.harness.judge.session import CallResult, Session
 from tilecast.sandbox.harness.judge.shared_memory import POISON, Prepared
 from tilecast.sandbox.harness.judge.structure import OutputClaim, compare_structure
-from tilecast.sandbox.harness.tensors import dtype_name
+from tilecast.sandbox.harness.tensors import bytes_in, dtype_name, misplaced
 
 _REMEMBERED = 24
 _HELD = 5
@@ -78,13 +77,17 @@ class Checker:
         for prepared in batch:
             self.session.memory.discard(prepared)
 
-    def repeat(self, case: WorkloadCase, call: Call) -> None:
-        """The same contents twice, the first answer overwritten in between: nobody may hand out a kept one."""
-        with self.session.quiet.shared():
-            self._repeat(case, call)
+    def repeat(self, case: WorkloadCase, call: Call, reset: Callable[[], None]) -> None:
+        """The same contents twice, the first answer overwritten in between: nobody may hand out a kept one.
 
-    def _repeat(self, case: WorkloadCase, call: Call) -> None:
+        ``reset`` puts back what a forward may write to, before each of the two.
+        """
+        with self.session.quiet.shared():
+            self._repeat(case, call, reset)
+
+    def _repeat(self, case: WorkloadCase, call: Call, reset: Callable[[], None]) -> None:
         for attempt in (1, 2):
+            reset()
             prepared = self._new(case, call)
             result = self.session.call(prepared, seed=call.seed, scribble=True, poison=probes.poison_bytes(call.step))
             try:
@@ -97,6 +100,14 @@ class Checker:
                     "answer since: a kept or precomputed result was handed out"
                 )
                 raise Rejected("REWARD_HACK", detail, "output-cache", case.name) from None
+            self.session.memory.discard(prepared)
+
+    def once(self, case: WorkloadCase, call: Call) -> None:
+        """One call on memory of its own, given back at once."""
+        with self.session.quiet.shared():
+            prepared = self._new(case, call)
+            poison = probes.poison_bytes(call.step)
+            self._judge(case, call, prepared, self.session.call(prepared, seed=call.seed, poison=poison))
             self.session.memory.discard(prepared)
 
     def _new(self, case: WorkloadCase, call: Call) -> Prepared:
@@ -136,6 +147,7 @@ class Checker:
             detail = "forward draws from or reseeds torch's global random generator, which the reference leaves alone"
             raise Rejected("REWARD_HACK", where + detail, "rng", case.name)
         self._check_inputs(case, prepared, where)
+        self._check_arguments(case, result, where)
         values = [*self._outputs(case, result, where), *self._written(case, prepared)]
         compared = compare_values(call.answer, values, where.removesuffix(": "))
         if not compared.passed:
@@ -158,6 +170,9 @@ class Checker:
         compared = compare_structure(wanted, claims, overlap_allowed=case.overlaps)
         if not compared.passed:
             raise Rejected(compared.status, where + compared.reason, "", case.name)
+        wrong = misplaced(case.tree, result.tree)
+        if wrong:
+            raise Rejected("INCORRECT_SHAPE", f"{where}the candidate returns {wrong}", "", case.name)
 
     def _check_honesty(self, case: WorkloadCase, result: CallResult, where: str) -> None:
         for index, claim in enumerate(result.claims):
@@ -187,6 +202,15 @@ class Checker:
                 detail = f"input {index} was written to at {place}: the reference leaves its inputs as they are"
                 raise Rejected("REWARD_HACK", where + detail, "input-mutation", case.name)
 
+    def _check_arguments(self, case: WorkloadCase, result: CallResult, where: str) -> None:
+        """The caller's objects are his: they show the memory that they showed, in the containers that he made."""
+        for number, text in result.moved:
+            if number < 0 and case.contract.changes_containers:
+                continue
+            if number not in case.contract.written_inputs:
+                subject = f"input {number}: " if number >= 0 else ""
+                raise Rejected("REWARD_HACK", f"{where}{subject}{text}", "input-mutation", case.name)
+
     def _outputs(self, case: WorkloadCase, result: CallResult, where: str) -> list[Tensor]:
         found = []
         for index, value in enumerate(result.outputs):
@@ -213,7 +237,7 @@ class Checker:
         """Why an answer may be wrong, where the evidence shows it: text for the reason, and the rule broken."""
         count = len(case.specs)
         for index, value in enumerate(values[:count]):
-            if value.numel() and bool((value.contiguous().view(torch.uint8) == POISON).all()):
+            if value.numel() and bool((bytes_in(value) == POISON).all()):
                 return f"; output {index} was never written (it holds the memory's fill pattern)", ""
         for age, earlier in enumerate(reversed(self._remembered.get(case.name, ())), 1):
             if not compare_values(earlier.answer, values).passed or is_trivial(values[:count]):
@@ -253,4 +277,4 @@ class Checker:
             old = self._reused.pop(case.name, None)
             if old is not None:
                 self.session.memory.discard(old)
-            self.session.forget()
+            self._refuse_findings(case, self.session.forget())

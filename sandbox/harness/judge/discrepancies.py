@@ -11,6 +11,7 @@ from torch import Tensor
 from tilecast.sandbox.harness.judge.bounds import as_rows
 from tilecast.sandbox.harness.judge.oracle import Answer
 from tilecast.sandbox.harness.judge.results import Claim
+from tilecast.sandbox.harness.tensors import bytes_in
 
 _CHUNK_ELEMENTS = 1 << 22
 _SURE = 3.0
@@ -28,11 +29,10 @@ def first_difference(a: Tensor, b: Tensor) -> list[int] | None:
     """Index of the first element whose bytes differ."""
     if a.shape != b.shape:
         return [0] * a.ndim
-    left, right = a.contiguous(), b.contiguous()
-    if torch.equal(left.reshape(-1).view(torch.uint8), right.reshape(-1).view(torch.uint8)):
+    left, right = bytes_in(a), bytes_in(b)
+    if torch.equal(left, right):
         return None
-    size = a.element_size()
-    differs = (left.reshape(-1).view(torch.uint8) != right.reshape(-1).view(torch.uint8)).reshape(-1, size).any(1)
+    differs = (left != right).reshape(-1, a.element_size()).any(1)
     flat = int(differs.to(torch.uint8).argmax())
     place = []
     for length in reversed(a.shape):

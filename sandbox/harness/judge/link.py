@@ -66,6 +66,8 @@ class WorkerLink:
         """For how long others had the device within requests, in all."""
         self.buffers: set[str] = set()
         """Names in the state of the module built last that are buffers, not parameters."""
+        self.reseeded = False
+        """Whether the constructor of the module built last set the seed of torch's global generator."""
         patience_s = MEMORY_PATIENCE_S if quiet.sharers > 1 else 0.0
         self.memory = SharedMemory(options.device, self._announce, self._withdraw, patience_s)
 

@@ -41,6 +41,8 @@ class Contract:
     written_state: set[str] = field(default_factory=set)
     aliases: set[tuple[int, int]] = field(default_factory=set)
     consumes_rng: bool = False
+    changes_containers: bool = False
+    """A list or dict among the arguments is not as it was afterwards."""
 
     def include(self, effects: Message) -> None:
         """Widen by what one run showed."""
@@ -48,6 +50,7 @@ class Contract:
         self.written_state |= set(effects["state"])
         self.aliases |= {(int(a), int(b)) for a, b in effects["aliases"]}
         self.consumes_rng = self.consumes_rng or bool(effects["consumes_rng"])
+        self.changes_containers = self.changes_containers or bool(effects["changes_containers"])
 
     def to_message(self, state_order: Sequence[str]) -> Message:
         """The written inputs and state, in the order in which their values are reported."""

@@ -56,6 +56,10 @@ class CallResult:
     rng_changed: bool = False
     looks: list[list[Tensor | None]] = field(default_factory=list)
     """Outputs of the earlier calls that were to be looked at again after this one; of each, none if it is held no more."""
+    moved: list[tuple[int, str]] = field(default_factory=list)
+    """Argument objects that are not as they were handed over: number of the input (-1: what is around them), and how."""
+    tree: object = None
+    """What was returned, as encoded: containers around the outputs."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,20 @@ class BatchResult:
     wall_ms: list[float]
     judge_ms: float
     findings: list[dict[str, str]]
+
+
+def moved_of(reply: Message) -> list[tuple[int, str]]:
+    """Parsed strictly.
+
+    Raises:
+        BadSpec: if it is not what a worker sends.
+    """
+    found = reply.get("moved", [])
+    if not isinstance(found, list) or not all(
+        isinstance(item, list) and len(item) == 2 and type(item[0]) is int for item in found
+    ):
+        raise BadSpec("moved must be a list of pairs")
+    return [(number, str(text)[:300]) for number, text in found[:20]]
 
 
 def findings_of(reply: Message) -> list[dict[str, str]]:

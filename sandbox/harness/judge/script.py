@@ -26,7 +26,7 @@ from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.oracle import expect
 from tilecast.sandbox.harness.judge.probes import Step, fresh_families
 from tilecast.sandbox.harness.judge.reference import NativeRun, fresh_seed
-from tilecast.sandbox.harness.judge.segments import Call, Segment
+from tilecast.sandbox.harness.judge.segments import Call, Repeat, Segment
 
 POPULAR_SEEDS = (0, 1, 2, 3, 42, 123, 1234, 1337, 2024, 2025)
 
@@ -77,20 +77,25 @@ class ScriptMaker:
             return None
         return Call(Step(families.DECLARED, content="rows"), inputs, [], answer, seed, native.specs)
 
-    def repeat_calls(self, *, popular: bool) -> list[Call]:
+    def repeat_calls(self, *, popular: bool) -> list[Repeat]:
         """Declared inputs to be given twice: a fresh draw and, if asked for, those of seeds that people guess."""
         self.builder.reference.select(self.case.name)
         self.builder.reference.set_state(self.case.state)
         drawn = [self.builder.inputs(self.case)]
         if popular:
             drawn += [self.builder.inputs(self.case, seed) for seed in POPULAR_SEEDS]
-        calls = []
-        for inputs in drawn:
-            seed = fresh_seed()
-            native = self.builder.reference.run(inputs, seed, contract=self.case.contract)
-            answer = self.builder.answer(self.case, inputs, native, seed)
-            calls.append(Call(Step(families.DECLARED, poison=self.rng.randrange(2)), inputs, [], answer, seed))
-        return calls
+        return [Repeat(self._repeated(inputs), self._altered(inputs)) for inputs in drawn]
+
+    def _repeated(self, inputs: list[Any], content: probes.Content = "fresh") -> Call:
+        seed = fresh_seed()
+        native = self.builder.reference.run(inputs, seed, contract=self.case.contract)
+        answer = self.builder.answer(self.case, inputs, native, seed)
+        return Call(Step(families.DECLARED, content, poison=self.rng.randrange(2)), inputs, [], answer, seed)
+
+    def _altered(self, inputs: list[Any]) -> Call | None:
+        donor = self.builder.inputs(self.case)
+        made = changes.change_elements(self.case.profiles, inputs, donor, self.builder.generator)
+        return None if made is None else self._repeated(laid_out_like(made, inputs), "elements")
 
     def burst(self, asked: Counter[str] | None = None) -> list[Step]:
         """Calls back to back; families that were ``asked`` the least come first."""

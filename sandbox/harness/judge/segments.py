@@ -45,6 +45,14 @@ class Call:
         return self.specs[0].shape[0] if self.specs and self.specs[0].shape else 0
 
 
+@dataclass(frozen=True)
+class Repeat:
+    """Inputs to be given twice, and the same with a few elements changed, for who knows them by some of their elements."""
+
+    call: Call
+    altered: Call | None
+
+
 @dataclass
 class Segment:
     """Calls under one set of parameters."""
@@ -81,7 +89,7 @@ class SegmentStore:
 
     kept: dict[str, list[Segment]] = field(default_factory=dict)
     warm: dict[str, list[Call]] = field(default_factory=dict)
-    repeats: dict[str, list[Call]] = field(default_factory=dict)
+    repeats: dict[str, list[Repeat]] = field(default_factory=dict)
     used_bytes: int = 0
 
     def take(self, name: str, rng: random.Random) -> list[Segment]:

@@ -35,7 +35,7 @@ from typing import Any
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge.link import SessionOptions, WorkerLink
-from tilecast.sandbox.harness.judge.results import BatchResult, CallResult, Claim, findings_of
+from tilecast.sandbox.harness.judge.results import BatchResult, CallResult, Claim, findings_of, moved_of
 from tilecast.sandbox.harness.judge.shared_memory import Prepared, Region
 from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree
 from tilecast.sandbox.harness.wire import Message
@@ -73,6 +73,7 @@ class Session(WorkerLink):
             message["slot"] = slot
             reply = self.request(message, "construction")
         self.buffers = {str(item["name"])[:500] for item in reply["state"] if item.get("buffer") is True}
+        self.reseeded = reply.get("reseeded") is True
         return {str(item["name"])[:500]: TensorSpec.from_message(item) for item in reply["state"]}
 
     def use(self, slot: str) -> None:
@@ -216,9 +217,14 @@ class Session(WorkerLink):
             for look, found in zip(looks, reply["looks"], strict=True)
         ]
 
-    def forget(self) -> None:
-        """Drop outputs held and input objects kept in the worker."""
-        self.request({"op": "forget"}, "clean-up")
+    def forget(self) -> list[dict[str, str]]:
+        """Drop outputs held and input objects kept in the worker; returns what it found on outputs of long ago."""
+        return findings_of(self.request({"op": "forget"}, "clean-up"))
+
+    def state_changes(self) -> list[str]:
+        """Names in the module's state that its calls have written to since it was set."""
+        reply = self.request({"op": "state_changes"}, "look at its state")
+        return [str(name)[:500] for name in list(reply.get("names", []))[:1000]]
 
     def _result(
         self, reply: Message, prepared: Prepared, number: int, call_ms: float, judge_ms: float, *, read: bool = True
@@ -230,4 +236,5 @@ class Session(WorkerLink):
                 self.memory.read_output(item, prepared.outputs, index) for index, item in enumerate(reply["outputs"])
             ]
         changed = reply.get("rng_changed") is True
-        return CallResult(number, outputs, claims, call_ms, judge_ms, findings_of(reply), changed)
+        found, moved, tree = findings_of(reply), moved_of(reply), reply.get("tree")
+        return CallResult(number, outputs, claims, call_ms, judge_ms, found, changed, moved=moved, tree=tree)

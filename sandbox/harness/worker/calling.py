@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilecast.sandbox.harness.tensors import decode_tree, encode_tree
+from tilecast.sandbox.harness.tensors import decode_tree
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import export, failures, guards, poison
 from tilecast.sandbox.harness.worker.memory import Memory
+from tilecast.sandbox.harness.worker.side_effects import Given, HandedOut
 
 _NOW_NS = time.perf_counter_ns
 _EVENT = torch.cuda.Event
@@ -37,6 +38,8 @@ class Caller:
         self._slots: dict[str, torch.nn.Module] = {}
         self._objects: dict[str, Tensor] = {}
         self._held: deque[tuple[int, list[Tensor]]] = deque()
+        self._handed_out = HandedOut()
+        self._generators = guards.HostGenerators()
         self._flush: Tensor | None = None
 
     def require_module(self) -> torch.nn.Module:
@@ -75,6 +78,7 @@ class Caller:
         if message.get("seed") is not None:
             _MANUAL_SEED(int(message["seed"]))
         stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
+        given, drawn = Given(arguments, tensors), self._generators.advance()
         before = guards.CallState.take(self.cuda) if message.get("watch", True) else None
         with torch.no_grad():
             start_ns = _NOW_NS()
@@ -83,15 +87,18 @@ class Caller:
         reply, outputs = take_out(result, tensors, message["spaces"], self.memory, stream)
         if self.cuda:
             _SYNCHRONIZE()
-        reply["call_ns"] = end_ns - start_ns
+        reply["call_ns"], reply["moved"] = end_ns - start_ns, given.moved()
         if before is not None:
             after = guards.CallState.take(self.cuda)
-            reply["findings"] = [item.to_message() for item in before.changes(after)[:10]]
+            found = [*before.changes(after), *self._generators.set_again(drawn)]
+            reply["findings"] = [item.to_message() for item in found[:10]]
             reply["rng_changed"] = before.rng_changed(after)
         if message.get("scribble"):
             for tensor, claim in zip(outputs, reply["outputs"], strict=True):
                 if claim["in_input"] is None:
                     export.scribble(tensor)
+        else:
+            self._handed_out.add(outputs, reply["outputs"], module)
         reply["looks"] = self._look(message.get("looks", []))
         self._hold(int(message.get("hold", 0)), int(message["seq"]), outputs)
         return reply
@@ -117,10 +124,10 @@ class Caller:
         return found
 
     def forget(self, message: Message) -> Message:
-        """Drop held outputs and reused input objects."""
+        """Drop held outputs and reused input objects. Reply: outputs of long ago that have changed since."""
         self._held.clear()
         self._objects.clear()
-        return {}
+        return {"findings": [item.to_message() for item in self._handed_out.changes()]}
 
     def many(self, message: Message) -> Message:
         """Timed calls, one after the other; see the judge's ``Session.call_many`` for what comes back."""
@@ -132,6 +139,7 @@ class Caller:
         events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         replies: list[Message] = []
         kept: list[list[Tensor]] = []
+        given = [Given(arguments, tensors) for arguments, tensors, _ in calls]
         before = guards.CallState.take(self.cuda)
         with torch.no_grad():
             for arguments, tensors, spaces in calls:
@@ -154,6 +162,9 @@ class Caller:
         if self.cuda:
             _SYNCHRONIZE()
         findings = before.changes(guards.CallState.take(self.cuda))
+        for reply, outputs, item in zip(replies, kept, given, strict=True):
+            reply["moved"] = item.moved()
+            self._handed_out.add(outputs, reply["outputs"], module)
         self._held.clear()
         self._held.extend((int(message["seq"]) * 1000 + index, outputs) for index, outputs in enumerate(kept))
         return {
@@ -186,7 +197,7 @@ def take_out(
     """
     found: list[Tensor] = []
     with torch._C.DisableTorchFunction():
-        tree = encode_tree(result, found)
+        tree = encode_outputs(result, found)
     if len(found) > MAX_OUTPUTS:
         raise failures.Failure("INCORRECT_SHAPE", f"{len(found)} output tensors, at most {MAX_OUTPUTS} are read")
     placed = [

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tilecast.sandbox.harness.tensors import dtype_name, tensors_in
+from tilecast.sandbox.harness.tensors import dtype_name, outputs_in, tensors_in
 from tilecast.sandbox.harness.worker.arithmetic import Arithmetic
 
 _GATHERS = ("aten.index.", "aten.index_select", "aten.embedding", "aten.gather", "aten._embedding_bag")
@@ -85,7 +85,7 @@ def _on_device(source: ModuleType, workload: dict[str, Any], device: str) -> dic
     state = module.state_dict()
     leaves = [*tensors_in(inputs), *(item for item in [*module.parameters(), *module.buffers()])]
     with torch.no_grad(), Arithmetic() as arithmetic, _Reads(leaves) as reads:
-        outputs = tensors_in(module(*inputs))
+        outputs = outputs_in(module(*inputs))
     written = sum(int(item.numel()) * item.element_size() for item in outputs)
     return {
         "inputs": _facts_of_inputs(source, inputs),

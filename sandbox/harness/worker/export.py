@@ -19,6 +19,7 @@ from tilecast.sandbox.harness.tensors import TensorSpec
 _DATA_PTR = torch._C.TensorBase.data_ptr
 _STORAGE = torch._C.TensorBase.untyped_storage
 _MEMMOVE = ctypes.memmove
+_RESOLVE_CONJ, _RESOLVE_NEG = torch.resolve_conj, torch.resolve_neg
 _FILL = torch._C.TensorBase.fill_
 _PLAIN = (Tensor, torch.nn.Parameter)
 _COMPILERS_OWN = "_dynamo_"
@@ -37,6 +38,8 @@ class Space:
 def report(tensor: Tensor, inputs: Sequence[Tensor]) -> dict[str, Any]:
     """Claims about one output: shape, dtype, strides, whether it is a plain tensor, and which input it lies in."""
     with torch._C.DisableTorchFunction():
+        if not _has_memory(tensor):
+            return _without_memory(tensor)
         spec = TensorSpec.of(tensor)
         storage = _STORAGE(tensor)
         start, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
@@ -53,6 +56,33 @@ def report(tensor: Tensor, inputs: Sequence[Tensor]) -> dict[str, Any]:
             "storage_bytes": storage.nbytes(),
             "in_input": _inside(first, spec.extent, inputs),
         }
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether there are bytes to read: none of sparse and meta tensors, nor of a subclass, which may not have computed any."""
+    return type(tensor) in _PLAIN and tensor.layout == torch.strided and tensor.device.type != "meta"
+
+
+def _without_memory(tensor: Tensor) -> dict[str, Any]:
+    kind = type(tensor)
+    return {
+        **TensorSpec.dense(tuple(int(size) for size in tensor.shape), tensor.dtype).to_message(),
+        "device": str(tensor.device),
+        "layout": str(tensor.layout),
+        "plain": kind in _PLAIN,
+        "kind": kind.__name__[:60],
+        "attached": [],
+        "fits": True,
+        "storage_bytes": 0,
+        "in_input": None,
+    }
+
+
+def _resolved(tensor: Tensor) -> Tensor:
+    """With lazy conjugation and negation carried out: torch notes those as a bit beside the bytes."""
+    if tensor.is_conj():
+        tensor = _RESOLVE_CONJ(tensor)
+    return _RESOLVE_NEG(tensor) if tensor.is_neg() else tensor
 
 
 def _attached(tensor: Tensor) -> list[str]:
@@ -81,9 +111,17 @@ def export(tensor: Tensor, space: Space, stream: int | None) -> dict[str, Any]:
     A dense output (in any order of its axes) is copied byte by byte; one that is spread out is packed first.
     """
     with torch._C.DisableTorchFunction():
-        if tensor.layout != torch.strided:
-            return {"missing": f"layout {tensor.layout}"}
+        if not _has_memory(tensor):
+            what = (
+                f"layout {tensor.layout} on {tensor.device}"
+                if type(tensor) in _PLAIN
+                else f"a {type(tensor).__name__:.60}"
+            )
+            return {"missing": f"{what}, not a dense torch.Tensor with memory"}
+        tensor = _resolved(tensor)
         spec = TensorSpec.of(tensor)
+        if _STORAGE(tensor).nbytes() < spec.extent:
+            return {"missing": f"a storage of {_STORAGE(tensor).nbytes()} bytes for {spec.extent}"}
         packed = tensor
         if spec.extent > space.capacity:
             if spec.elements * spec.dtype.itemsize > space.capacity:
@@ -99,7 +137,7 @@ def export(tensor: Tensor, space: Space, stream: int | None) -> dict[str, Any]:
 def scribble(tensor: Tensor) -> None:
     """Overwrite an output that was handed out, as its owner, the caller, may."""
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        if tensor.layout == torch.strided and tensor.numel() and not TensorSpec.of(tensor).overlaps:
+        if _has_memory(tensor) and tensor.numel() and not TensorSpec.of(tensor).overlaps:
             _FILL(tensor, float("nan") if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 1)
 
 

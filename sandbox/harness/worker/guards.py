@@ -6,16 +6,15 @@ A snapshot is taken before the candidate's code runs and compared later. The fin
 
 from __future__ import annotations
 
-import builtins
+import ctypes
 import gc
+import hashlib
 import os
 import random
 import signal
-import statistics
 import sys
 import time
-import types
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,11 +22,14 @@ from typing import Any
 import torch
 from torch.nn.modules import module as nn_module
 
+from tilecast.sandbox.harness.worker.bindings import Bindings
+from tilecast.sandbox.harness.worker.findings import Finding
 from tilecast.sandbox.harness.worker.l2_settings import L2Settings
+
+__all__ = ["Bindings", "CallState", "Finding", "HostGenerators", "false_clocks"]
 
 _LIBRARY_VARIABLES = ("_TORCHINDUCTOR_",)
 """Set by torch itself when something is first compiled."""
-_COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.")
 _BUILD_VARIABLES = (
     "TORCH_CUDA_ARCH_LIST",
     "CUDA_HOME",
@@ -55,18 +57,6 @@ _HOOKS = (
 )
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that changed: the rule and the evidence in words."""
-
-    rule: str
-    detail: str
-
-    def to_message(self) -> dict[str, str]:
-        """As plain JSON."""
-        return {"rule": self.rule, "detail": self.detail[:300]}
-
-
 def _settings() -> dict[str, Any]:
     """Process-wide settings by the name a reader would know them by."""
     return {
@@ -84,12 +74,25 @@ def _settings() -> dict[str, Any]:
             torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
         ),
         "torch.get_flush_denormal": _flushes_denormals(),
+        "torch.is_anomaly_enabled()": torch.is_anomaly_enabled(),
+        "torch.backends.mkldnn.enabled": torch._C._get_mkldnn_enabled(),
+        "torch.backends.cudnn.enabled": torch._C._get_cudnn_enabled(),
+        "scaled dot product backends": (
+            torch._C._get_flash_sdp_enabled(),
+            torch._C._get_mem_efficient_sdp_enabled(),
+            torch._C._get_math_sdp_enabled(),
+            torch._C._get_cudnn_sdp_enabled(),
+        ),
         "open torch function modes": torch._C._len_torch_function_stack(),
         "open torch dispatch modes": torch._C._len_torch_dispatch_stack(),
         "global module hooks": sum(len(getattr(nn_module, name, ())) for name in _HOOKS),
         "interval timer": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
         "signal handlers": tuple(repr(signal.getsignal(n)) for n in (signal.SIGALRM, signal.SIGUSR1, signal.SIGPROF)),
         "garbage collector callbacks": len(gc.callbacks),
+        "gc.isenabled()": gc.isenabled(),
+        "sys.getswitchinterval()": sys.getswitchinterval(),
+        "processors it may run on": tuple(sorted(os.sched_getaffinity(0))),
+        "priority": os.getpriority(os.PRIO_PROCESS, 0),
         "sys.settrace": sys.gettrace() is not None or sys.getprofile() is not None,
         "working folder": os.getcwd(),
     }
@@ -160,63 +163,77 @@ class CallState:
         return self.rng != later.rng or self.cuda_rng != later.cuda_rng
 
 
-def _watched() -> Iterator[tuple[str, dict[str, Any]]]:
-    modules = ("torch.nn.functional", "torch.cuda", "torch.cuda.streams", "torch.testing", "torch.testing._comparison")
-    optional = ("triton", "triton.testing", "triton.runtime.autotuner", "numpy", "threading")
-    for module in (time, os, gc, random, builtins, statistics, signal, torch):
-        yield module.__name__, vars(module)
-    for name in (*modules, *optional):
-        if name in sys.modules:
-            yield name, vars(sys.modules[name])
-    for name in sorted(sys.modules):
-        if name.startswith("tilecast.sandbox.harness"):
-            yield name, vars(sys.modules[name])
-    for kind in (torch.Tensor, torch.nn.Module, torch.cuda.Event, torch.cuda.Stream, torch.nn.Parameter):
-        yield f"{kind.__module__}.{kind.__qualname__}", dict(vars(kind))
-    yield "torch._C.TensorBase", dict(vars(torch._C.TensorBase))
+class _Timespec(ctypes.Structure):
+    _fields_ = (("s", ctypes.c_long), ("ns", ctypes.c_long))
 
 
-_CALLABLE = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    type,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
+_CLOCK_GETTIME = ctypes.CDLL(None).clock_gettime
+_CLOCKS: tuple[tuple[str, Callable[[], float], int, float], ...] = (
+    ("time.perf_counter", time.perf_counter, time.CLOCK_MONOTONIC, 1.0),
+    ("time.perf_counter_ns", time.perf_counter_ns, time.CLOCK_MONOTONIC, 1e-9),
+    ("time.monotonic", time.monotonic, time.CLOCK_MONOTONIC, 1.0),
+    ("time.monotonic_ns", time.monotonic_ns, time.CLOCK_MONOTONIC, 1e-9),
+    ("time.time", time.time, time.CLOCK_REALTIME, 1.0),
+    ("time.time_ns", time.time_ns, time.CLOCK_REALTIME, 1e-9),
 )
+_CLOCK_SLACK_S, _CLOCK_TRIES = 0.001, 3
 
 
-class Bindings:
-    """Which functions and classes the watched modules hold. New names are fine, replaced ones are a finding."""
+def _system_clock_s(which: int) -> float:
+    now = _Timespec()
+    _CLOCK_GETTIME(which, ctypes.byref(now))
+    return float(now.s) + float(now.ns) * 1e-9
+
+
+def false_clocks() -> list[Finding]:
+    """Python's clocks that do not tell what the C library's do: same objects, other code beneath."""
+    found = []
+    for name, clock, which, unit in _CLOCKS:
+        for _ in range(_CLOCK_TRIES):  # the time of day may be set while it is read
+            before, told, after = _system_clock_s(which), clock() * unit, _system_clock_s(which)
+            if before - _CLOCK_SLACK_S <= told <= after + _CLOCK_SLACK_S:
+                break
+        else:
+            found.append(Finding("patched", f"{name}() says {told:.6f} s where the system's clock says {after:.6f} s"))
+    return found
+
+
+_RANDOM_DRAW, _RANDOM_STATE = random.random, random.getstate
+
+
+class HostGenerators:
+    """The global generators of Python and numpy: a forward may draw from them, but not set them to the same state each time.
+
+    They are moved on before every call, so that a state which comes back was put there.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str], tuple[Any, object]] = {
-            (place, name): (value, getattr(value, "__code__", None))
-            for place, names in _watched()
-            for name, value in list(names.items())
-            if isinstance(value, _CALLABLE)
-        }
+        self._seen: set[bytes] = set()
 
-    def changes(self) -> list[Finding]:
-        """Names that now hold something else, or whose code was swapped."""
-        now = dict(_watched())
+    def advance(self) -> list[bytes]:
+        """Move them on; returns their states."""
+        _RANDOM_DRAW()
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.random()
+        return self._states()
+
+    def set_again(self, before: list[bytes]) -> list[Finding]:
+        """After a call: generators that it left in a state which an earlier call left them in."""
         found = []
-        for (place, name), (value, code) in self._kept.items():
-            current = now.get(place, {}).get(name)
-            if current is not value and not _compilers_own(current):
-                found.append(Finding("patched", f"{place}.{name} was replaced by {_name(current)}"))
-            elif current is value and code is not getattr(current, "__code__", None):
-                found.append(Finding("patched", f"the code of {place}.{name} was swapped"))
+        for name, old, new in zip(("Python", "numpy"), before, self._states(), strict=False):
+            if new != old and new in self._seen:
+                found.append(
+                    Finding("rng", f"the global random generator of {name} is set to the same state again and again")
+                )
+            if new != old:
+                self._seen.add(new)
         return found
 
-
-def _compilers_own(value: object) -> bool:
-    """Replaced by torch's own compiler, which does so when something is first compiled: a function of its modules."""
-    space = getattr(value, "__globals__", None)
-    name = space.get("__name__", "") if isinstance(space, dict) else ""
-    module = sys.modules.get(name) if isinstance(name, str) and name.startswith(_COMPILERS) else None
-    return module is not None and vars(module) is space
-
-
-def _name(value: object) -> str:
-    kind = type(value).__name__
-    return f"{kind} {getattr(value, '__qualname__', '')!s:.60}".strip()
+    def _states(self) -> list[bytes]:
+        states = [hashlib.sha1(repr(_RANDOM_STATE()).encode()).digest()]
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            kind, keys, place, *_ = numpy.random.get_state()
+            states.append(hashlib.sha1(keys.tobytes() + bytes(str((kind, place)), "ascii")).digest())
+        return states

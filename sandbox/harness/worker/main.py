@@ -19,6 +19,7 @@ from tilecast.sandbox.harness.worker.calling import Caller
 from tilecast.sandbox.harness.worker.compiling import Announcer
 from tilecast.sandbox.harness.worker.memory import Memory
 from tilecast.sandbox.harness.worker.purity import PurityHandlers
+from tilecast.sandbox.harness.worker.side_effects import StateMarks
 from tilecast.sandbox.harness.worker.timing import TimingHandlers
 from tilecast.sandbox.harness.worker.tuning import TuningHandlers
 
@@ -38,6 +39,7 @@ class Worker:
         self.announcer = Announcer(self)
         self._sequence: Any = None
         self._nonce: str | None = None
+        self._marks = StateMarks()
         self._bindings: guards.Bindings | None = None
         self._imported_from: guards.CallState | None = None
         self.handlers: dict[str, Handler] = {
@@ -48,6 +50,7 @@ class Worker:
             "construct": self._construct,
             "parameters": self._parameters,
             "read_parameters": self._read_parameters,
+            "state_changes": lambda message: {"names": self._marks.changed(self.caller.require_module())},
             "use": self.caller.use,
             "call": self.caller.call,
             "many": self.caller.many,
@@ -132,9 +135,10 @@ class Worker:
         arguments = decode_tree(message["arguments"], tensors)
         if message.get("seed") is not None:
             torch.manual_seed(int(message["seed"]))
+        seed = torch.initial_seed()
         made = loading.construct(self.caller.source, str(message["class"]), list(arguments), self.device)
         self.caller.put(str(message.get("slot", "")), made)
-        return {"state": self._state()}
+        return {"state": self._state(), "reseeded": torch.initial_seed() != seed}
 
     def _state(self) -> list[Message]:
         module = self.caller.require_module()
@@ -162,6 +166,7 @@ class Worker:
             result = module.load_state_dict({k: v.clone() for k, v in values.items()}, strict=False)
             missing, unexpected = list(result.missing_keys), list(result.unexpected_keys)
         self._synchronize()
+        self._marks.mark(module)
         return {"missing": missing, "unexpected": unexpected}
 
     def _read_parameters(self, message: Message) -> Message:
@@ -179,7 +184,8 @@ class Worker:
         if self._bindings is None or self._imported_from is None:
             return {"findings": []}
         now = guards.CallState.take(self.device.type == "cuda")
-        found = [*self._bindings.changes(), *self._imported_from.changes(now, importing=True), *self._interpreted()]
+        found = [*self._bindings.changes(), *guards.false_clocks()]
+        found += [*self._imported_from.changes(now, importing=True), *self._interpreted()]
         return {"findings": [item.to_message() for item in found[:20]]}
 
     def _interpreted(self) -> list[guards.Finding]:

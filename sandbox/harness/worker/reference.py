@@ -17,12 +17,23 @@ from torch import Tensor
 
 from tilecast.sandbox.harness.arena import ALIGNMENT
 from tilecast.sandbox.harness.device_memory import give_back
-from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree, encode_tree, packed, place, tensors_in
+from tilecast.sandbox.harness.tensors import (
+    TensorSpec,
+    bytes_in,
+    decode_tree,
+    encode_outputs,
+    encode_tree,
+    outputs_in,
+    packed,
+    place,
+    tensors_in,
+)
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import describing, failures
 from tilecast.sandbox.harness.worker.calling import Caller
 from tilecast.sandbox.harness.worker.memory import Memory
-from tilecast.sandbox.harness.worker.truth import TruthOptions, float64_truth
+from tilecast.sandbox.harness.worker.side_effects import OF_ALL_ARGUMENTS, Given
+from tilecast.sandbox.harness.worker.truth import TruthOptions, float64_truth, is_another_answer, native_truth
 
 Handler = Callable[[Message], Message]
 _EXTRAS = ("WORKLOADS", "TOLERANCE", "DOMAIN")
@@ -57,6 +68,7 @@ class Effects:
     state: list[str] = field(default_factory=list)
     aliases: list[list[int]] = field(default_factory=list)
     consumes_rng: bool = False
+    changes_containers: bool = False
 
 
 class ReferenceHandlers:
@@ -179,10 +191,17 @@ class ReferenceHandlers:
         state = {name: item.clone() for name, item in module.state_dict().items()}
         seed_everything(int(message["seed"]))
         rng = torch.default_generator.get_state()
-        with torch.no_grad():
-            result = module(*decode_tree(message["inputs"], tensors))
+        arguments = decode_tree(message["inputs"], tensors)
+        given = Given(arguments, tensors)
+        try:
+            with torch.no_grad():
+                result = module(*arguments)
+        except BaseException:
+            _put_back(module, state)  # it may have counted the batch before it found fault with its size
+            raise
         effects = Effects(consumes_rng=not torch.equal(rng, torch.default_generator.get_state()))
-        outputs = tensors_in(result)
+        effects.changes_containers = any(number == OF_ALL_ARGUMENTS for number, _ in given.moved())
+        outputs = outputs_in(result)
         now = module.state_dict()
         fixed = message.get("effects")
         if fixed is None:
@@ -198,14 +217,11 @@ class ReferenceHandlers:
         overlaps = [TensorSpec.of(item).overlaps for item in outputs]
         extra = [tensors[i] for i in effects.inputs] + [now[name].clone() for name in effects.state]
         held = self._hold([*outputs, *extra], message)
-        if effects.state:
-            with torch.no_grad():
-                for name in effects.state:
-                    now[name].copy_(state[name])
+        _put_back(module, {name: state[name] for name in effects.state})
         tree: list[Tensor] = []
         return {
             **held,
-            "result": encode_tree(result, tree),
+            "result": encode_outputs(result, tree),
             "outputs": len(outputs),
             "effects": vars(effects),
             "overlaps": overlaps,
@@ -220,16 +236,21 @@ class ReferenceHandlers:
 
         def forward(target: torch.nn.Module, inputs: list[Any]) -> list[Tensor]:
             seed_everything(seed)
-            own = list(inputs)
+            own, now = list(inputs), target.state_dict()
+            before = {name: now[name].clone() for name in state}
             with torch.no_grad():
                 result = target(*decode_tree(message["inputs"], own))
-            now = target.state_dict()
-            return [*tensors_in(result), *(own[i] for i in written), *(now[name] for name in state)]
+            after = [target.state_dict()[name].clone() for name in state]
+            _put_back(target, before)  # the next run, a perturbed one, starts where this one did
+            return [*outputs_in(result), *(own[i] for i in written), *after]
 
         with torch.no_grad():
             native = forward(_copy(module), [_clone(item) for item in tensors])
         options = TruthOptions(seed=seed, budget_bytes=int(message["budget_bytes"]), perturb=bool(message["perturb"]))
         truth = float64_truth(module, tensors, native, forward, options)
+        if message["effects"].get("consumes_rng") and is_another_answer(truth, native):
+            # The same seed gives other numbers in float64: what is masked here is not what is masked there.
+            truth = native_truth(native, "its random numbers are others in float64")
         spreads = [item for item in truth.spread if item is not None]
         alternates = [item for items in truth.alternates for item in items]
         held = self._hold([*truth.outputs, *spreads, *alternates], message)
@@ -250,6 +271,13 @@ def _copy(module: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(module)
 
 
+def _put_back(module: torch.nn.Module, state: dict[str, Tensor]) -> None:
+    now = module.state_dict()
+    with torch.no_grad():
+        for name, value in state.items():
+            now[name].copy_(value)
+
+
 def _clone(tensor: Tensor) -> Tensor:
     """A copy with the same strides, unless they overlap; where they leave gaps, those are filled with a pattern."""
     spec = TensorSpec.of(tensor)
@@ -268,7 +296,7 @@ def same_bytes(a: Tensor, b: Tensor) -> bool:
     """Bit-for-bit equality (NaN equals itself)."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    return torch.equal(a.contiguous().view(-1).view(torch.uint8), b.contiguous().view(-1).view(torch.uint8))
+    return torch.equal(bytes_in(a), bytes_in(b))
 
 
 def _share_memory(draws: list[list[Any]]) -> bool:

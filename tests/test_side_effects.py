@@ -1,0 +1,168 @@
+"""What a call does beside returning: to its caller's objects, to the module's state, to outputs of long ago."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tilecast.sandbox.harness.tensors import bytes_in, encode_outputs, misplaced, outputs_in
+from tilecast.sandbox.harness.worker.export import Space, export, report
+from tilecast.sandbox.harness.worker.side_effects import OF_ALL_ARGUMENTS, Given, HandedOut, StateMarks
+
+
+def _other_memory(x: Tensor) -> None:
+    x.data = torch.zeros_like(x)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (_other_memory, "other memory"),
+        (lambda x: x.unsqueeze_(0), "another shape"),
+        (lambda x: x.t_(), "another shape"),
+        (lambda x: x.requires_grad_(True), "another requires_grad"),
+        (lambda x: x.resize_(1, 3), "another shape"),
+    ],
+)
+def test_a_callers_tensor_that_is_no_longer_what_it_was(change: Callable[[Tensor], Any], told: str) -> None:
+    x, y = torch.randn(2, 3), torch.randn(2)
+    given = Given([x, y], [x, y])
+    change(x)
+    ((number, text),) = given.moved()
+    assert number == 0 and told in text
+
+
+def test_reading_and_writing_do_not_move_arguments() -> None:
+    x = torch.randn(2, 3)
+    given = Given([x, [x, 2.0], {"a": x}], [x, x, x])
+    x.mul_(2).t().contiguous()
+    assert given.moved() == []
+
+
+@pytest.mark.parametrize("change", [lambda v: v.pop(), lambda v: v.append(1), lambda v: v.reverse()])
+def test_a_callers_list_that_was_changed(change: Callable[[list[Any]], Any]) -> None:
+    inner = [torch.randn(2), torch.randn(2)]
+    given = Given([inner], list(inner))
+    change(inner)
+    assert [number for number, _ in given.moved()] == [OF_ALL_ARGUMENTS]
+
+
+def test_state_that_was_written_to_is_named_and_other_strides_are_no_writing() -> None:
+    module, marks = torch.nn.Linear(3, 4), StateMarks()
+    assert marks.changed(module) == []
+    marks.mark(module)
+    module.weight.data = module.weight.data.t().contiguous().t()
+    module(torch.randn(2, 3))
+    assert marks.changed(module) == []
+    with torch.no_grad():
+        module.weight[3, 2] += 1
+    assert marks.changed(module) == ["weight"]
+
+
+def _add(kept: HandedOut, output: Tensor, module: torch.nn.Module, inside: int | None = None) -> None:
+    kept.add([output], [{"in_input": inside, "plain": True, "placed": {}}], module)
+
+
+@pytest.mark.parametrize("buffers", [1, 7, 40])
+def test_a_ring_of_buffers_is_found_however_long(buffers: int) -> None:
+    kept, module, ring = HandedOut(), torch.nn.Identity(), [torch.zeros(5) for _ in range(buffers)]
+    for call in range(buffers):
+        _add(kept, ring[call].fill_(call), module)
+        assert kept.changes() == []
+    ring[0].fill_(99.0)
+    assert [item.rule for item in kept.changes()] == ["output-overwritten"]
+
+
+def test_what_changes_by_contract_is_no_ring() -> None:
+    """Outputs in an input, or in the module's own state, change with those; large ones are not held."""
+    kept, module = HandedOut(), torch.nn.Linear(3, 3)
+    x, large = torch.zeros(4), torch.zeros(1 << 19)
+    _add(kept, x, module, inside=0)
+    _add(kept, module.weight.detach()[1], module)
+    _add(kept, large, module)
+    with torch.no_grad():
+        module.weight.zero_()
+    x.fill_(1)
+    large.fill_(1)
+    assert kept.changes() == []
+
+
+def test_bytes_of_a_single_element_of_any_stride() -> None:
+    """The judge failed on it: one number out of a column of a wider tensor counts as contiguous and cannot be viewed as bytes."""
+    one = torch.tensor([[1.0, 2.0]])[:, 1].as_strided((1,), (2,))
+    assert bytes_in(one).tolist() == bytes_in(one.clone().reshape(())).tolist()
+    assert bytes_in(torch.arange(6, dtype=torch.int16).reshape(2, 3).t()).tolist() == [
+        0,
+        0,
+        3,
+        0,
+        1,
+        0,
+        4,
+        0,
+        2,
+        0,
+        5,
+        0,
+    ]
+
+
+class _Lazy(torch.Tensor):
+    """Has no memory at all."""
+
+    @staticmethod
+    def __new__(cls, like: Tensor) -> _Lazy:
+        return torch.Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype)  # type: ignore[attr-defined,no-any-return]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError("nobody asks it")
+
+
+@pytest.mark.parametrize("made", [_Lazy(torch.ones(3)), torch.ones(3).to_sparse(), torch.empty(3, device="meta")])
+def test_what_has_no_memory_is_not_read(made: Tensor) -> None:
+    """Reading the first one was a crash, and asking the second one for its storage an error of its own."""
+    room = torch.zeros(12, dtype=torch.uint8)
+    assert "missing" in export(made, Space(room.data_ptr(), 12), None)
+    told = report(made, [])
+    assert told["shape"] == [3] and told["plain"] is (type(made) is torch.Tensor)
+    assert told["device"] == ("meta" if made.is_meta else "cpu")
+
+
+def test_lazy_conjugation_is_carried_out() -> None:
+    x = torch.tensor([1 + 2j, 3 - 4j], dtype=torch.complex64)
+    for lazy in (torch.conj(x), torch.conj(x).imag):
+        wanted = lazy.clone().resolve_conj().resolve_neg()
+        room = torch.zeros(wanted.numel() * wanted.element_size(), dtype=torch.uint8)
+        assert "placed" in export(lazy, Space(room.data_ptr(), room.numel()), None)
+        assert torch.equal(room.view(wanted.dtype), wanted)
+
+
+A, B = torch.ones(1), torch.zeros(1)
+
+
+def test_dicts_go_by_name() -> None:
+    assert [t is A for t in outputs_in({"b": B, "a": A})] == [True, False]
+    assert [t is A for t in outputs_in({"a": A, "b": B})] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("expected", "got", "told"),
+    [
+        ({"a": A, "b": [A, B]}, {"b": (A, B), "a": A}, ""),
+        ((A, B), [A, B], ""),
+        ((A, (B, A)), [A, B, A], ""),
+        ((A, B), {"first": A, "second": B}, ""),
+        ((A, None), (A,), ""),
+        ({"a": A, "b": B}, [A, B], "no dict"),
+        ({"a": A, "b": B}, {"a": A, "c": B}, "keys ['a', 'c']"),
+        ([A, {"a": {"b": B}}], [A, {"a": {"c": B}}], "in 'a'"),
+    ],
+)
+def test_containers_are_one_and_the_same_but_names_count(expected: Any, got: Any, told: str) -> None:
+    wrong = misplaced(encode_outputs(expected, []), encode_outputs(got, []))
+    assert (told in wrong) if told else wrong == ""
