@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tilecast.sandbox.harness.tensors import decode_tree
+from tilecast.sandbox.harness.tensors import decode_tree, encode_outputs
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import export, failures, guards, poison
 from tilecast.sandbox.harness.worker.memory import Memory
