@@ -17,7 +17,7 @@ from tilecast.sandbox.harness.judge.study import Study, study_problem
 from tilecast.sandbox.harness.judge.verify import Verifier
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.tensors import TensorSpec, place
-from tilecast.sandbox.harness.worker.reference import _clone
+from tilecast.sandbox.harness.worker.copies import clone_laid_out
 from tilecast.sandbox.source import source_sha256
 
 CPU = torch.device("cpu")
@@ -73,7 +73,7 @@ def calls(study: Study, *steps: Step) -> list[Call]:
 def test_what_lies_between_and_behind_rows_is_nan_for_the_reference() -> None:
     spec = TensorSpec((3, 4), torch.bfloat16, (7, 1))
     given = place(torch.zeros(spec.extent, dtype=torch.uint8), spec).copy_(torch.arange(12.0).reshape(3, 4))
-    copy = _clone(given)
+    copy = clone_laid_out(given)
     assert torch.equal(copy, given) and copy.stride() == given.stride()
     held = torch.empty(0, dtype=torch.bfloat16).set_(copy.untyped_storage())
     behind = held[18:]
@@ -85,7 +85,7 @@ def test_what_lies_between_and_behind_rows_is_nan_for_the_reference() -> None:
     "given", [torch.arange(6.0).reshape(2, 3), torch.arange(6.0).reshape(2, 3).t(), torch.zeros(0)]
 )
 def test_a_copy_without_gaps_has_nothing_around_it(given: torch.Tensor) -> None:
-    copy = _clone(given)
+    copy = clone_laid_out(given)
     assert torch.equal(copy, given) and copy.stride() == given.stride()
     assert copy.untyped_storage().nbytes() == given.numel() * given.element_size()
 

@@ -19,7 +19,10 @@ import torch
 import torch.testing._comparison as comparison
 
 from tilecast.sandbox.harness.worker.bindings import Bindings
+from tilecast.sandbox.harness.worker.calling import Caller
 from tilecast.sandbox.harness.worker.guards import CallState, HostGenerators, false_clocks
+from tilecast.sandbox.harness.worker.memory import Memory
+from tilecast.sandbox.harness.worker.timing import TimingHandlers
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -65,6 +68,34 @@ def test_what_is_replaced_or_hidden_is_named(patch_it: Patch, where: str, monkey
         found = bindings.changes()
     assert found and all(item.rule == "patched" for item in found)
     assert any(where in item.detail for item in found)
+    assert bindings.changes() == []
+
+
+class _Answers(type(math)):  # type: ignore[misc]
+    """A module that has an answer of its own for one name."""
+
+    def __getattribute__(self, name: str) -> Any:
+        return _false if name == "mse_loss" else super().__getattribute__(name)
+
+
+class _Finder:
+    """An import hook that finds nothing."""
+
+    __module__ = "a_candidate"
+
+    def find_spec(self, *_: object) -> None:
+        return None
+
+
+def test_modules_and_imports_that_answer_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    bindings = Bindings()
+    monkeypatch.setattr(torch.nn.functional, "__class__", _Answers)
+    found = bindings.changes()
+    monkeypatch.undo()
+    assert len(found) == 1 and "class of module torch.nn.functional" in found[0].detail
+    monkeypatch.setattr(sys, "meta_path", [_Finder(), *sys.meta_path])
+    assert ["imports are looked up" in item.detail for item in bindings.changes()] == [True]
+    _Finder.__module__ = pytest.__name__  # as if a package of this machine had put it there
     assert bindings.changes() == []
 
 
@@ -162,6 +193,18 @@ def test_settings_of_the_process_are_compared(change: Callable[[], Any], named: 
     change()
     found = before.changes(CallState.take(False))
     assert len(found) == 1 and named in found[0].detail
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor: it cannot be narrowed")
+def test_processors_that_the_judge_chose_for_timing_are_no_finding(put_back: None) -> None:
+    """A candidate that is timed is pinned after its import, and looked at once more afterwards."""
+    before, one, other = CallState.take(False), *sorted(os.sched_getaffinity(0))[:2]
+    handlers = TimingHandlers(Caller(Memory(torch.device("cpu"))), torch.device("cpu"))
+    handlers.pin({"cpus": [other]})
+    assert os.sched_getaffinity(0) == {other}
+    assert before.changes(CallState.take(False)) == []
+    os.sched_setaffinity(0, {one})
+    assert len(before.changes(CallState.take(False))) == 1
 
 
 @pytest.mark.parametrize("reseed", [lambda: random.seed(0), lambda: np.random.seed(7)])

@@ -21,6 +21,7 @@ from tilecast.sandbox.harness.judge.results import CallResult
 from tilecast.sandbox.harness.judge.room import keep_little
 from tilecast.sandbox.harness.judge.segments import Call, Segment
 from tilecast.sandbox.harness.judge.session import Session
+from tilecast.sandbox.harness.judge.state_checks import refuse_findings, refuse_reseeding, refuse_written_state
 from tilecast.sandbox.harness.judge.study import Progress
 from tilecast.sandbox.harness.judge.trail import Trail
 from tilecast.sandbox.harness.wire import Message
@@ -29,10 +30,6 @@ if TYPE_CHECKING:
     from tilecast.sandbox.harness.judge.verify import Verifier
 
 _MOST_CONFIGURATIONS = 64
-_FINDINGS = {
-    "unsupported": ("ENVIRONMENT_ERROR", "a kernel met something that this machine cannot run: "),
-    "out-of-bounds": ("RUNTIME_ERROR", "a kernel reached outside of its tensors: "),
-}
 
 
 class CandidateRun:
@@ -113,7 +110,7 @@ class CandidateRun:
         # Where configurations will be tried, the reference is needed for them before the segments.
         self.questions.begin(first_calls=True, segments="autotune" not in source)
         session.load(source)
-        self._refuse_findings(session, "import")
+        refuse_findings(session, "import")
         self._build(session)
         self.phases.end("load")
         self._warm(session)
@@ -126,7 +123,7 @@ class CandidateRun:
         self._lock(session)
         self._segments(session)
         self._repeat(session)
-        self._refuse_findings(session, "the calls")
+        refuse_findings(session, "the calls")
         self._offer_stubs(session)
         self.trail.held("state", "settings, environment, clocks and library functions are as before the import")
         self.phases.end("checks")
@@ -138,20 +135,11 @@ class CandidateRun:
         if self.owner.stubs is not None and not self.owner.stubs.why_not:
             self.owner.stubs.offer(session.request({"op": "stubs"}, "list of launch modules").get("stubs"))
 
-    def _refuse_findings(self, session: Session, when: str) -> None:
-        for item in session.findings():
-            status, opening = _FINDINGS.get(item["rule"], ("REWARD_HACK", "the candidate changed its process: "))
-            raise Rejected(status, f"during {when} {opening}{item['detail']}", item["rule"])
-
     def _build(self, session: Session) -> None:
         missing: set[str] = set()
         for case in self.study.cases:
             session.construct("ModelNew", case.arguments, slot=case.name)
-            if session.reseeded and not case.reseeds:
-                detail = (
-                    "its constructor sets the seed of torch's global random generator, which the reference leaves alone"
-                )
-                raise Rejected("REWARD_HACK", f"workload {case.name!r}: {detail}", "rng", case.name)
+            refuse_reseeding(session, case)
             if case.state:
                 missing |= set(session.set_parameters(case.state))
         if missing:
@@ -285,17 +273,8 @@ class CandidateRun:
             result = self._checks.call(case, call)
             self.pace.note(result.judge_ms / 1e3)
         self._burst(case, group)
-        self._state_is_kept(session, case)
+        refuse_written_state(session, case)
         self._checks.finish(case)
-
-    def _state_is_kept(self, session: Session, case: WorkloadCase) -> None:
-        """What the reference's forward leaves alone of its state is as it was set: the state belongs to the module's user."""
-        if not case.state:
-            return
-        for name in session.state_changes():
-            if name in case.state and name not in case.contract.written_state:
-                detail = f"forward wrote to {name!r} of the module's state, which the reference leaves as it is"
-                raise Rejected("REWARD_HACK", f"workload {case.name!r}: {detail}", "state-mutation", case.name)
 
     def _burst(self, case: WorkloadCase, group: list[Call]) -> None:
         if group:

@@ -40,8 +40,7 @@ class WorkloadCase:
     domain: str
     contract: Contract = field(default_factory=Contract)
     overlaps: tuple[bool, ...] = ()
-    tree: dict[str, Any] = field(default_factory=dict)
-    """What the reference returns, as encoded: containers around its outputs."""
+    tree: dict[str, Any] = field(default_factory=dict)  # what the reference returns, as encoded
     input_bytes: int = 0
     specs: list[TensorSpec] = field(default_factory=list)
     families: list[FamilyChoice] = field(default_factory=list)
@@ -52,8 +51,7 @@ class WorkloadCase:
     rows: int | None = None
     """If the inputs were cut for want of memory or time: to how many entries of their first axis."""
     batched: list[int] = field(default_factory=list)
-    reseeds: bool = False
-    """The constructor sets the seed of torch's global generator."""
+    reseeds: bool = False  # its constructor sets the seed of torch's global generator
 
     @property
     def variable(self) -> list[int]:

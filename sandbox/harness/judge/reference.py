@@ -41,8 +41,7 @@ class Contract:
     written_state: set[str] = field(default_factory=set)
     aliases: set[tuple[int, int]] = field(default_factory=set)
     consumes_rng: bool = False
-    changes_containers: bool = False
-    """A list or dict among the arguments is not as it was afterwards."""
+    changes_containers: bool = False  # a list or dict among the arguments
 
     def include(self, effects: Message) -> None:
         """Widen by what one run showed."""

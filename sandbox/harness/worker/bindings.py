@@ -82,6 +82,19 @@ def _watched() -> Iterator[tuple[str, dict[str, Any], type | None]]:
         yield f"{kind.__module__}.{kind.__qualname__}", dict(vars(kind)), kind
 
 
+def _kinds() -> dict[str, type]:
+    """Classes of the watched modules: one of a class of its own answers for any name what it likes."""
+    names = [*(module.__name__ for module in _MODULES), *_IF_IMPORTED]
+    return {name: type(sys.modules[name]) for name in names if name in sys.modules}
+
+
+def _is_installed(finder: object) -> bool:
+    """Whether an import hook comes from a package of this machine (setuptools has one) and not from a candidate."""
+    kind = finder if isinstance(finder, type) else type(finder)
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return bool(file) and not file.startswith(os.environ.get("TMPDIR", "/tmp"))
+
+
 def _inner(value: object) -> tuple[object, ...]:
     """What can be swapped within a function: its code and its defaults, by identity."""
     if isinstance(value, classmethod | staticmethod):
@@ -128,6 +141,8 @@ class Bindings:
                 self._inherited[place] = bases - set(names)
         self._tables = _tables()
         self._overridden = _overridden()
+        self._kinds = _kinds()
+        self._finders = list(sys.meta_path)
 
     def changes(self) -> list[Finding]:
         """Names that now hold something else, whose code or defaults were swapped, or that hide an inherited one."""
@@ -146,6 +161,14 @@ class Bindings:
         for key, items in self._tables.items():
             if not _same(items, tables.get(key, ())):
                 found.append(Finding("patched", f"the table {'.'.join(key)} was changed"))
+        kinds = _kinds()
+        for name, kind in self._kinds.items():
+            if kinds.get(name, kind) is not kind:
+                found.append(
+                    Finding("patched", f"the class of module {name} was swapped for {kinds[name].__qualname__:.60}")
+                )
+        strange = [item for item in sys.meta_path if item not in self._finders and not _is_installed(item)]
+        found += [Finding("patched", f"imports are looked up by {_name(item)} of its own") for item in strange]
         overridden = sorted(_overridden() - self._overridden)
         what = "of torch was given another implementation"
         return [*found, *(Finding("patched", f"operator {name} {what}") for name in overridden)]

@@ -47,6 +47,9 @@ _BUILD_VARIABLES = (
     "CUTE_",
     "PYTORCH_NVCC",
 )
+_PROCESSORS = "processors it may run on"
+_pinned: set[tuple[int, ...]] = set()
+"""Processors that the judge pinned this process to, for timing: no doing of the candidate's."""
 _HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
@@ -91,7 +94,7 @@ def _settings() -> dict[str, Any]:
         "garbage collector callbacks": len(gc.callbacks),
         "gc.isenabled()": gc.isenabled(),
         "sys.getswitchinterval()": sys.getswitchinterval(),
-        "processors it may run on": tuple(sorted(os.sched_getaffinity(0))),
+        _PROCESSORS: tuple(sorted(os.sched_getaffinity(0))),
         "priority": os.getpriority(os.PRIO_PROCESS, 0),
         "sys.settrace": sys.gettrace() is not None or sys.getprofile() is not None,
         "working folder": os.getcwd(),
@@ -144,7 +147,7 @@ class CallState:
         found = [
             Finding("global-state", f"{name} was {value!r}, is now {later.settings[name]!r}")
             for name, value in self.settings.items()
-            if later.settings[name] != value
+            if later.settings[name] != value and not (name == _PROCESSORS and later.settings[name] in _pinned)
         ]
         for name in sorted(set(self.environment) | set(later.environment)):
             if name.startswith(_LIBRARY_VARIABLES):
@@ -161,6 +164,11 @@ class CallState:
     def rng_changed(self, later: CallState) -> bool:
         """Whether a global random generator of torch moved."""
         return self.rng != later.rng or self.cuda_rng != later.cuda_rng
+
+
+def pinned(processors: set[int]) -> None:
+    """The judge has put this process on these processors."""
+    _pinned.add(tuple(sorted(processors)))
 
 
 class _Timespec(ctypes.Structure):

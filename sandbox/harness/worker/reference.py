@@ -19,28 +19,30 @@ from tilecast.sandbox.harness.arena import ALIGNMENT
 from tilecast.sandbox.harness.device_memory import give_back
 from tilecast.sandbox.harness.tensors import (
     TensorSpec,
-    bytes_in,
     decode_tree,
     encode_outputs,
     encode_tree,
     outputs_in,
     packed,
     place,
-    tensors_in,
 )
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import describing, failures
 from tilecast.sandbox.harness.worker.calling import Caller
+from tilecast.sandbox.harness.worker.copies import (
+    aliases_of,
+    clone_laid_out,
+    is_another_answer,
+    put_back,
+    same_bytes,
+    share_memory,
+)
 from tilecast.sandbox.harness.worker.memory import Memory
 from tilecast.sandbox.harness.worker.side_effects import OF_ALL_ARGUMENTS, Given
-from tilecast.sandbox.harness.worker.truth import TruthOptions, float64_truth, is_another_answer, native_truth
+from tilecast.sandbox.harness.worker.truth import TruthOptions, float64_truth, native_truth
 
 Handler = Callable[[Message], Message]
 _EXTRAS = ("WORKLOADS", "TOLERANCE", "DOMAIN")
-_SLACK_BYTE, _BEHIND_BYTES = 0xFF, 1 << 20
-"""What lies between the rows of an input, and as much behind it as a kernel's last tile may reach over: NaN in every
-floating type, so that a reference which lets it into its answer does so every time, not when memory happens to hold one.
-"""
 
 
 def seed_everything(seed: int) -> None:
@@ -123,7 +125,7 @@ class ReferenceHandlers:
     def _draw(self, message: Message) -> Message:
         """``get_inputs`` or ``get_init_inputs`` of a workload, once a seed, on the default device."""
         draws = self._draws(message, apart=False)
-        if len(draws) > 1 and _share_memory(draws):  # it hands out one buffer again and again: what came first is gone
+        if len(draws) > 1 and share_memory(draws):  # it hands out one buffer again and again: what came first is gone
             draws = self._draws(message, apart=True)
         return self._hold(draws, message)
 
@@ -141,7 +143,7 @@ class ReferenceHandlers:
             if apart:
                 tensors: list[Tensor] = []
                 tree = encode_tree(list(values), tensors)
-                values = decode_tree(tree, [_clone(item.detach()) for item in tensors])
+                values = decode_tree(tree, [clone_laid_out(item.detach()) for item in tensors])
             draws.append(list(values))
         return draws
 
@@ -177,7 +179,7 @@ class ReferenceHandlers:
 
     def _arguments(self, message: Message) -> list[Tensor]:
         """Private copies of the inputs, with the strides they were given."""
-        return [_clone(item) for item in self._memory.tensors(message["tensors"])]
+        return [clone_laid_out(item) for item in self._memory.tensors(message["tensors"])]
 
     def _run(self, message: Message) -> Message:
         """One native forward on clones, with its effects (observed, unless ``effects`` says which to report).
@@ -197,7 +199,7 @@ class ReferenceHandlers:
             with torch.no_grad():
                 result = module(*arguments)
         except BaseException:
-            _put_back(module, state)  # it may have counted the batch before it found fault with its size
+            put_back(module, state)  # it may have counted the batch before it found fault with its size
             raise
         effects = Effects(consumes_rng=not torch.equal(rng, torch.default_generator.get_state()))
         effects.changes_containers = any(number == OF_ALL_ARGUMENTS for number, _ in given.moved())
@@ -213,11 +215,11 @@ class ReferenceHandlers:
             effects.state = [name for name, value in state.items() if not same_bytes(value, now[name])]
         else:
             effects.inputs, effects.state = list(fixed["inputs"]), list(fixed["state"])
-        effects.aliases = _aliases(outputs, tensors)
+        effects.aliases = aliases_of(outputs, tensors)
         overlaps = [TensorSpec.of(item).overlaps for item in outputs]
         extra = [tensors[i] for i in effects.inputs] + [now[name].clone() for name in effects.state]
         held = self._hold([*outputs, *extra], message)
-        _put_back(module, {name: state[name] for name in effects.state})
+        put_back(module, {name: state[name] for name in effects.state})
         tree: list[Tensor] = []
         return {
             **held,
@@ -241,14 +243,14 @@ class ReferenceHandlers:
             with torch.no_grad():
                 result = target(*decode_tree(message["inputs"], own))
             after = [target.state_dict()[name].clone() for name in state]
-            _put_back(target, before)  # the next run, a perturbed one, starts where this one did
+            put_back(target, before)  # the next run, a perturbed one, starts where this one did
             return [*outputs_in(result), *(own[i] for i in written), *after]
 
         with torch.no_grad():
-            native = forward(_copy(module), [_clone(item) for item in tensors])
+            native = forward(_copy(module), [clone_laid_out(item) for item in tensors])
         options = TruthOptions(seed=seed, budget_bytes=int(message["budget_bytes"]), perturb=bool(message["perturb"]))
         truth = float64_truth(module, tensors, native, forward, options)
-        if message["effects"].get("consumes_rng") and is_another_answer(truth, native):
+        if message["effects"].get("consumes_rng") and is_another_answer(truth.outputs, native):
             # The same seed gives other numbers in float64: what is masked here is not what is masked there.
             truth = native_truth(native, "its random numbers are others in float64")
         spreads = [item for item in truth.spread if item is not None]
@@ -269,51 +271,3 @@ def _copy(module: torch.nn.Module) -> torch.nn.Module:
     import copy
 
     return copy.deepcopy(module)
-
-
-def _put_back(module: torch.nn.Module, state: dict[str, Tensor]) -> None:
-    now = module.state_dict()
-    with torch.no_grad():
-        for name, value in state.items():
-            now[name].copy_(value)
-
-
-def _clone(tensor: Tensor) -> Tensor:
-    """A copy with the same strides, unless they overlap; where they leave gaps, those are filled with a pattern."""
-    spec = TensorSpec.of(tensor)
-    if spec.overlaps:
-        return tensor.clone()
-    with torch.no_grad():
-        if spec.extent == spec.elements * spec.dtype.itemsize:
-            copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-        else:
-            size = spec.extent + _BEHIND_BYTES
-            copy = place(torch.full((size,), _SLACK_BYTE, dtype=torch.uint8, device=tensor.device), spec)
-        return copy.copy_(tensor)
-
-
-def same_bytes(a: Tensor, b: Tensor) -> bool:
-    """Bit-for-bit equality (NaN equals itself)."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return torch.equal(bytes_in(a), bytes_in(b))
-
-
-def _share_memory(draws: list[list[Any]]) -> bool:
-    """Whether a tensor of one draw lies in memory of another's."""
-    seen: set[int] = set()
-    for draw in draws:
-        own = {item.untyped_storage().data_ptr() for item in tensors_in(draw) if item.numel()}
-        if own & seen:
-            return True
-        seen |= own
-    return False
-
-
-def _aliases(outputs: list[Tensor], inputs: list[Tensor]) -> list[list[int]]:
-    return [
-        [o, i]
-        for o, out in enumerate(outputs)
-        for i, item in enumerate(inputs)
-        if out.numel() and out.untyped_storage().data_ptr() == item.untyped_storage().data_ptr()
-    ]

@@ -90,10 +90,6 @@ class Truth:
     note: str = ""
 
 
-_ANOTHER = 0.05
-"""Relative L2 distance beyond any rounding's (a twentieth; float8's roundoff is a sixteenth at most)."""
-
-
 class PromoteToFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Runs every operator in float64 whatever dtype it names, and notes the longest reduction."""
 
@@ -159,15 +155,6 @@ def native_truth(native: Sequence[Tensor], note: str) -> Truth:
     """The reference's own answer taken for the truth."""
     outputs = [widen(item) for item in native]
     return Truth(outputs, [None] * len(outputs), [[] for _ in outputs], "native", 0, note=note)
-
-
-def is_another_answer(truth: Truth, native: Sequence[Tensor]) -> bool:
-    """Whether a float64 run cannot have computed what the native one did: its random numbers were others, for instance."""
-    return any(
-        float(torch.linalg.vector_norm(gap)) > _ANOTHER * float(torch.linalg.vector_norm(widen(own)))
-        for own, wide in zip(native, truth.outputs, strict=True)
-        if is_real(own) and bool(torch.isfinite(gap := (widen(own) - wide)).all())
-    )
 
 
 def _run_method(

@@ -15,6 +15,7 @@ from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, Work
 from tilecast.sandbox.harness.judge.languages import needs_interpreter
 from tilecast.sandbox.harness.judge.reference import FULL
 from tilecast.sandbox.harness.judge.session import Session
+from tilecast.sandbox.harness.judge.state_checks import refuse_findings
 from tilecast.sandbox.harness.judge.study import Progress, Study
 from tilecast.sandbox.harness.judge.timing import ceilings
 from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
@@ -161,7 +162,7 @@ class _TimedRun(CandidateRun):
         self._select(session, bench.case)
         self.progress(f"timing on {bench.case.name}")
         self.timing = bench.measure(session, chosen)
-        self._refuse_findings(session, "timing")
+        refuse_findings(session, "timing")
         self._extras(session, bench, chosen, source)
 
     def _select(self, session: Session, case: WorkloadCase) -> None:
