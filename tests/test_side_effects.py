@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tilecast.sandbox.harness.tensors import bytes_in, encode_outputs, misplaced, outputs_in
 from tilecast.sandbox.harness.worker.export import Space, export, report
-from tilecast.sandbox.harness.worker.side_effects import OF_ALL_ARGUMENTS, Given, HandedOut, StateMarks
+from tilecast.sandbox.harness.worker.side_effects import OF_ALL_ARGUMENTS, Given, HandedOut, StateMarks, _weighted_sum
 
 
 def _other_memory(x: Tensor) -> None:
@@ -61,6 +61,18 @@ def test_state_that_was_written_to_is_named_and_other_strides_are_no_writing() -
     with torch.no_grad():
         module.weight[3, 2] += 1
     assert marks.changed(module) == ["weight"]
+
+
+def test_the_sum_that_a_gpu_takes_sees_values_and_places() -> None:
+    data = torch.randint(0, 256, ((1 << 22) + 100,), dtype=torch.uint8)
+    first = int(_weighted_sum(data))
+    assert int(_weighted_sum(data.clone())) == first
+    for place in (0, 1 << 22, data.numel() - 1):
+        other = data.clone()
+        other[place] ^= 1
+        assert int(_weighted_sum(other)) != first
+    swapped = torch.cat([data[:3].flip(0), data[3:]])
+    assert int(_weighted_sum(swapped)) != first or torch.equal(swapped, data)
 
 
 def _add(kept: HandedOut, output: Tensor, module: torch.nn.Module, inside: int | None = None) -> None:

@@ -19,7 +19,7 @@ from tilecast.sandbox.harness.tensors import TensorSpec, bytes_in, encode_tree
 from tilecast.sandbox.harness.worker.findings import Finding
 
 _DATA_PTR = torch._C.TensorBase.data_ptr
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 22
 _PRIME = 2_147_483_629
 OF_ALL_ARGUMENTS = -1
 """In place of an input's number: the lists and dicts around the inputs."""
@@ -30,12 +30,17 @@ def checksum(tensor: Tensor) -> tuple[int, int]:
     data = bytes_in(tensor.detach())
     if data.device.type == "cpu":
         return zlib.crc32(data.numpy().data), data.numel()
-    total = 0
+    return int(_weighted_sum(data)), data.numel()
+
+
+def _weighted_sum(data: Tensor) -> Tensor:
+    """Bytes weighted by their places, modulo a prime; a number on the data's device, which is waited for by who reads it."""
+    total = torch.zeros((), dtype=torch.long, device=data.device)
     for start in range(0, data.numel(), _CHUNK_BYTES):
         part = data[start : start + _CHUNK_BYTES].long()
         weights = torch.arange(1, part.numel() + 1, device=data.device) * 1_000_003 % _PRIME
-        total = (total * 31 + int(((part + 1) * weights % _PRIME).sum())) % _PRIME
-    return total, data.numel()
+        total = (total * 31 + ((part + 1) * weights % _PRIME).sum()) % _PRIME
+    return total
 
 
 def _describe(tensor: Tensor) -> tuple[Any, ...]:
