@@ -120,3 +120,59 @@ def test_more_than_fits_cannot_have_come_and_a_room_given_back_is_made_anew() ->
     assert memory.held_bytes == 0
     assert here.offer()["room"]["size"] == landing.LANDING_BYTES
     memory.close()
+
+
+def test_the_truth_comes_with_the_run_and_is_the_same(reference: Reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference.select("small")
+    inputs = reference.draw("small")
+    asked = operations(reference, monkeypatch)
+    both = reference.run(inputs, 3, truth=True)
+    truth = reference.raw(inputs, both, 3)
+    assert asked == ["run"]
+    alone = reference.run(inputs, 3)
+    again = reference.raw(inputs, alone, 3)
+    assert asked == ["run", "run", "truth"]
+    assert truth.method == again.method and truth.reduction == again.reduction and len(truth.truth) == 3
+    for first, second in zip([*both.values, *truth.truth], [*alone.values, *again.truth], strict=True):
+        assert torch.equal(first, second)
+
+
+WRITES_ITS_STATE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(4))
+
+    def forward(self, x):
+        self.count += x
+        return self.count
+
+
+def get_inputs():
+    return [torch.ones(4)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_an_output_that_lies_in_the_state_is_told_as_it_was_returned() -> None:
+    """The state is put back after each run; what was returned must not change with it."""
+    zygotes = Zygotes()
+    problem = {"name": "p", "source": WRITES_ITS_STATE, "sha256": source_sha256(WRITES_ITS_STATE)}
+    try:
+        reference = Reference.open(zygotes, problem, CPU)
+        reference.select("full")
+        for truth in (False, True, False):
+            native = reference.run([torch.ones(4)], 1, truth=truth)
+            assert native.effects["state"] == ["count"]
+            assert torch.equal(native.values[0], torch.ones(4)) and torch.equal(native.values[1], torch.ones(4))
+            assert torch.equal(reference.raw([torch.ones(4)], native, 1).truth[0], torch.ones(4).double())
+        reference.close()
+    finally:
+        zygotes.close()

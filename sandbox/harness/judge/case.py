@@ -15,6 +15,7 @@ from tilecast.sandbox.harness.judge import changes, families, parameters
 from tilecast.sandbox.harness.judge.compare import compare_values
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.input_profiles import InputProfile, profile_inputs
+from tilecast.sandbox.harness.judge.landing import LANDING_BYTES
 from tilecast.sandbox.harness.judge.oracle import Answer, default_tolerance, expect
 from tilecast.sandbox.harness.judge.reference import Contract, NativeRun, Reference, fresh_seed
 from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
@@ -22,6 +23,8 @@ from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
 _TRIES_PER_OPERAND = 4
 _LAYOUT_LIMIT_BYTES = 1 << 28
 _SMALL_BYTES = 1 << 26
+_DRAWN_AT_ONCE = 8
+"""Inputs drawn by one request, where so many come with its answer."""
 Layouts = list[TensorSpec | None]
 FamilyChoice = tuple[str, int | None]
 """A family, and the only operand it applies to (None: all of them)."""
@@ -86,6 +89,8 @@ class CaseBuilder:
         self.device = reference.session.options.device
         self.generator = generator(self.device)
         self._whole: list[list[Any]] = []
+        self._stock: dict[str, list[list[Any]]] = {}
+        """Draws of small workloads that are still to be used: one request brings several."""
         self._cuts = 0
 
     def build(self, name: str, rows: int | None = None, batched: Sequence[int] = ()) -> WorkloadCase:
@@ -114,10 +119,22 @@ class CaseBuilder:
         return case
 
     def inputs(self, case: WorkloadCase, seed: int | None = None) -> list[Any]:
-        """A fresh draw of ``get_inputs`` (cut, where the case says so)."""
-        if case.rows is None:
+        """A draw of ``get_inputs`` that nobody has had (cut, where the case says so); with a ``seed`` the one from it."""
+        if case.rows is not None:
+            return self._cut(case)
+        many = case.specs and _DRAWN_AT_ONCE * case.input_bytes <= LANDING_BYTES
+        if seed is not None or not many:
             return self.reference.draw(case.name, seed)
-        return self._cut(case)
+        stock = self._stock.setdefault(case.name, [])
+        if not stock:
+            stock += self.reference.draw_many(case.name, _DRAWN_AT_ONCE)
+        return stock.pop()
+
+    def run(
+        self, case: WorkloadCase, inputs: Sequence[Any], seed: int, layouts: Sequence[TensorSpec | None] = ()
+    ) -> NativeRun:
+        """The reference's answer within the case's contract; on a small workload :meth:`answer` has its truth by that."""
+        return self.reference.run(inputs, seed, layouts, case.contract, truth=case.is_small)
 
     def many_inputs(self, case: WorkloadCase, count: int) -> list[list[Any]]:
         """So many fresh draws, all in memory at once."""

@@ -68,6 +68,8 @@ class NativeRun:
     overlaps: tuple[bool, ...]
     effects: Message
     tree: Message
+    raw: RawOutputs | None = None
+    """The float64 truth, where it came in the same answer."""
 
     @property
     def specs(self) -> list[TensorSpec]:
@@ -173,13 +175,18 @@ class Reference:
         seed: int,
         layouts: Sequence[TensorSpec | None] = (),
         contract: Contract | None = None,
+        *,
+        truth: bool = False,
     ) -> NativeRun:
         """One forward in the reference's own precision, on clones with the given layouts.
 
-        With a ``contract`` exactly its written inputs and state are reported, without one those that this run wrote to.
+        With a ``contract`` exactly its written inputs and state are reported, without one those that this run wrote to. With
+        ``truth`` the float64 run follows in the same request: both are in memory at once.
         """
         prepared = self.session.prepare(inputs, [], layouts)
         message = {**_inputs(prepared), "op": "run", "seed": seed}
+        if truth:
+            message["truth"] = self._truth_options()
         if contract is not None:
             message["effects"] = contract.to_message(list(self._selected[self.workload]))
         try:
@@ -188,33 +195,28 @@ class Reference:
         finally:
             self.session.memory.discard(prepared)
         overlaps = tuple(bool(item) for item in reply["overlaps"])
-        return NativeRun(values, int(reply["outputs"]), overlaps, reply["effects"], reply["result"])
+        count, effects = int(reply["outputs"]), reply["effects"]
+        own = count + len(effects["inputs"]) + len(effects["state"])
+        raw = _raw(values[:own], values[own:], reply["truth"]) if truth else None
+        return NativeRun(values[:own], count, overlaps, effects, reply["result"], raw)
 
     def raw(
         self, inputs: Sequence[Any], native: NativeRun, seed: int, layouts: Sequence[TensorSpec | None] = ()
     ) -> RawOutputs:
         """Float64 truth of a run, with the effect of one rounding, for ``oracle.expect``."""
+        if native.raw is not None:
+            return native.raw
         prepared = self.session.prepare(inputs, [], layouts)
-        budget = truth_bytes(self.session.options.device, self.session.quiet.sharers)
-        message = {**_inputs(prepared), "op": "truth", "seed": seed, "effects": native.effects}
-        message.update(budget_bytes=budget, perturb=True)
+        message = {**_inputs(prepared), "op": "truth", "seed": seed, "effects": native.effects, **self._truth_options()}
         try:
             reply = self._request(message | self._landing.offer(), f"float64 run on {self.workload!r}")
-            values = iter(self._take(reply))
+            values = self._take(reply)
         finally:
             self.session.memory.discard(prepared)
-        truth = [next(values) for _ in native.values]
-        spread = [next(values) if present else None for present in reply["spread"]]
-        alternates = [[next(values) for _ in range(count)] for count in reply["alternates"]]
-        return RawOutputs(
-            native.values,
-            truth,
-            spread,
-            alternates,
-            str(reply["method"]),
-            int(reply["reduction"]),
-            bool(reply["products"]),
-        )
+        return _raw(native.values, values, reply)
+
+    def _truth_options(self) -> Message:
+        return {"budget_bytes": truth_bytes(self._device, self._sharers), "perturb": True}
 
     def _take(self, reply: Message) -> list[Tensor]:
         specs = [TensorSpec.from_message(item) for item in reply["tensors"]]
@@ -267,6 +269,16 @@ class Reference:
     def close(self) -> None:
         """End its worker."""
         self.session.close()
+
+
+def _raw(native: list[Tensor], values: list[Tensor], reply: Message) -> RawOutputs:
+    """What the worker holds of a float64 run (``ReferenceHandlers._truth``), put in its places."""
+    rest = iter(values)
+    truth = [next(rest) for _ in native]
+    spread = [next(rest) if present else None for present in reply["spread"]]
+    alternates = [[next(rest) for _ in range(count)] for count in reply["alternates"]]
+    method, reduction = str(reply["method"]), int(reply["reduction"])
+    return RawOutputs(native, truth, spread, alternates, method, reduction, bool(reply["products"]))
 
 
 def _inputs(prepared: Prepared) -> Message:

@@ -68,7 +68,7 @@ class ScriptMaker:
     def _with_rows(self, inputs: list[Any], count: int) -> Call | None:
         seed, reference, case = fresh_seed(), self.builder.reference, self.case
         try:
-            native = reference.run(inputs, seed, contract=case.contract)
+            native = self.builder.run(case, inputs, seed)
             if any(spec.shape[:1] != (count,) for spec in native.specs) or len(native.specs) != len(case.specs):
                 return None
             answer = self.builder.answer(case, inputs, native, seed)
@@ -88,7 +88,7 @@ class ScriptMaker:
 
     def _repeated(self, inputs: list[Any], content: probes.Content = "fresh") -> Call:
         seed = fresh_seed()
-        native = self.builder.reference.run(inputs, seed, contract=self.case.contract)
+        native = self.builder.run(self.case, inputs, seed)
         answer = self.builder.answer(self.case, inputs, native, seed)
         return Call(Step(families.DECLARED, content, poison=self.rng.randrange(2)), inputs, [], answer, seed)
 
@@ -164,7 +164,7 @@ class ScriptMaker:
             step = replace(step, layout="contiguous")
         layouts = layouts_of(inputs, step.layout)  # type: ignore[arg-type]
         seed = fresh_seed()
-        native = self.builder.reference.run(inputs, seed, layouts, self.case.contract)
+        native = self.builder.run(self.case, inputs, seed, layouts)
         if layouts and not all(families.is_finite(value) for value in native.values):
             return self._in_doubt(step, inputs, layouts, native, seed)
         return Call(step, inputs, layouts, self.builder.answer(self.case, inputs, native, seed, layouts), seed)
@@ -175,7 +175,7 @@ class ScriptMaker:
         A reference that answers those otherwise let something in that lies between the rows or behind them. So would a
         candidate that calls the same library: the layout is given up for the workload.
         """
-        plain = self.builder.reference.run(inputs, seed, contract=self.case.contract)
+        plain = self.builder.run(self.case, inputs, seed)
         answer = self.builder.answer(self.case, inputs, plain, seed)
         if not agrees(answer, native):
             self.case.layouts = [kind for kind in self.case.layouts if kind != step.layout]
@@ -202,7 +202,7 @@ class ScriptMaker:
         inputs = laid_out_like(made.inputs, base)
         seed, reference, contract = fresh_seed(), self.builder.reference, self.case.contract
         try:
-            native = reference.run(inputs, seed, contract=contract)
+            native = self.builder.run(self.case, inputs, seed)
             low = reference.run(made.low, seed, contract=contract)
             high = reference.run(made.high, seed, contract=contract)
             depends = planting.dependent(low.values, high.values)

@@ -184,7 +184,8 @@ class ReferenceHandlers:
     def _run(self, message: Message) -> Message:
         """One native forward on clones, with its effects (observed, unless ``effects`` says which to report).
 
-        Held: outputs, then written inputs, then written state. State is put back.
+        Held: outputs, then written inputs, then written state; with ``truth`` what :meth:`_truth` holds of the same call,
+        behind. State is put back.
         """
         module = self._caller.require_module()
         tensors = self._arguments(message)
@@ -218,19 +219,29 @@ class ReferenceHandlers:
         effects.aliases = aliases_of(outputs, tensors)
         overlaps = [TensorSpec.of(item).overlaps for item in outputs]
         extra = [tensors[i] for i in effects.inputs] + [now[name].clone() for name in effects.state]
-        held = self._hold([*outputs, *extra], message)
-        put_back(module, {name: state[name] for name in effects.state})
-        tree: list[Tensor] = []
-        return {
-            **held,
-            "result": encode_outputs(result, tree),
+        if effects.state:
+            with torch.no_grad():
+                outputs = [clone_laid_out(item) for item in outputs]  # one may lie in the state that is put back
+            put_back(module, {name: state[name] for name in effects.state})
+        reply = {
+            "result": encode_outputs(result, []),
             "outputs": len(outputs),
             "effects": vars(effects),
             "overlaps": overlaps,
         }
+        values = [*outputs, *extra]
+        if "truth" in message:
+            more, reply["truth"] = self._true_values({**message, **message["truth"], "effects": vars(effects)})
+            values += more
+        return reply | self._hold(values, message)
 
     def _truth(self, message: Message) -> Message:
         """Float64 truth of the same call. Held: truths, then spreads (those that exist), then alternates."""
+        values, reply = self._true_values(message)
+        return reply | self._hold(values, message)
+
+    def _true_values(self, message: Message) -> tuple[list[Tensor], Message]:
+        """Those values, and what is to be said of them."""
         module = self._caller.require_module()
         tensors = self._arguments(message)
         written, state = list(message["effects"]["inputs"]), list(message["effects"]["state"])
@@ -255,9 +266,7 @@ class ReferenceHandlers:
             truth = native_truth(native, "its random numbers are others in float64")
         spreads = [item for item in truth.spread if item is not None]
         alternates = [item for items in truth.alternates for item in items]
-        held = self._hold([*truth.outputs, *spreads, *alternates], message)
-        return {
-            **held,
+        return [*truth.outputs, *spreads, *alternates], {
             "spread": [item is not None for item in truth.spread],
             "alternates": [len(items) for items in truth.alternates],
             "method": truth.method,
