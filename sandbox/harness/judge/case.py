@@ -16,8 +16,10 @@ from tilecast.sandbox.harness.judge.compare import compare_values
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.input_profiles import InputProfile, profile_inputs
 from tilecast.sandbox.harness.judge.landing import LANDING_BYTES
+from tilecast.sandbox.harness.judge.layouts import Layouts, laid_out_like, layouts_of, ordered_like
 from tilecast.sandbox.harness.judge.oracle import Answer, default_tolerance, expect
-from tilecast.sandbox.harness.judge.reference import Contract, NativeRun, Reference, fresh_seed
+from tilecast.sandbox.harness.judge.reference import Reference, fresh_seed
+from tilecast.sandbox.harness.judge.runs import Contract, NativeRun
 from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
 
 _TRIES_PER_OPERAND = 4
@@ -25,7 +27,6 @@ _LAYOUT_LIMIT_BYTES = 1 << 28
 _SMALL_BYTES = 1 << 26
 _DRAWN_AT_ONCE = 8
 """Inputs drawn by one request, where so many come with its answer."""
-Layouts = list[TensorSpec | None]
 FamilyChoice = tuple[str, int | None]
 """A family, and the only operand it applies to (None: all of them)."""
 
@@ -159,7 +160,7 @@ class CaseBuilder:
             value = self._whole[which][index]
             if index in case.batched:
                 start = families.below(value.shape[0] - case.rows + 1, self.generator)
-                value = _ordered_like(value[start : start + case.rows].clone(), value)
+                value = ordered_like(value[start : start + case.rows].clone(), value)
             values.append(value)
         return values
 
@@ -261,36 +262,6 @@ class CaseBuilder:
 def agrees(answer: Answer, native: NativeRun) -> bool:
     """Whether a run of the reference itself would be accepted as this answer."""
     return len(native.values) == len(answer.outputs) and compare_values(answer, native.values).passed
-
-
-def laid_out_like(values: Sequence[Any], models: Sequence[Any]) -> list[Any]:
-    """The values with their axes in the models' order in memory: which is part of what ``get_inputs`` promises."""
-    return [_ordered_like(value, model) for value, model in zip(values, models, strict=True)]
-
-
-def _ordered_like(value: Any, model: Any) -> Any:
-    if not isinstance(value, Tensor) or not isinstance(model, Tensor) or value.ndim != model.ndim:
-        return value
-    if model.is_contiguous() and value.is_contiguous():
-        return value
-    steps = model.stride()
-    order = sorted(range(model.ndim), key=lambda axis: (-steps[axis], axis))
-    dense = torch.empty([value.shape[axis] for axis in order], dtype=value.dtype, device=value.device)
-    back = [order.index(axis) for axis in range(value.ndim)]
-    return dense.permute(back).copy_(value) if value.ndim else value
-
-
-def layouts_of(inputs: Sequence[Any], kind: changes.LayoutKind) -> Layouts:
-    """Specs of one kind of layout for every tensor of some inputs; None where it stays as it is."""
-    if kind == "contiguous":
-        return []
-    specs: Layouts = []
-    for value in tensors_in(list(inputs)):
-        layout = changes.layout_of(value, kind)
-        specs.append(
-            TensorSpec(tuple(value.shape), value.dtype, layout.stride, layout.offset) if value.numel() else None
-        )
-    return specs
 
 
 def _alike(first: Tensor, second: Tensor) -> bool:

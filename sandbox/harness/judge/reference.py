@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, Work
 from tilecast.sandbox.harness.judge.landing import Landing
 from tilecast.sandbox.harness.judge.oracle import RawOutputs
 from tilecast.sandbox.harness.judge.room import MEMORY_PATIENCE_S, is_heavy, keep_little, kept_bytes, truth_bytes
+from tilecast.sandbox.harness.judge.runs import Contract, NativeRun, raw_outputs
 from tilecast.sandbox.harness.judge.session import Session, SessionOptions
 from tilecast.sandbox.harness.judge.shared_memory import Prepared
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
@@ -31,50 +31,6 @@ _POLL_S = 0.5
 def fresh_seed() -> int:
     """A seed from the operating system, for one draw."""
     return int.from_bytes(os.urandom(6), "little")
-
-
-@dataclass
-class Contract:
-    """What the reference does beside returning values, as observed on clones: the only side effects allowed."""
-
-    written_inputs: set[int] = field(default_factory=set)
-    written_state: set[str] = field(default_factory=set)
-    aliases: set[tuple[int, int]] = field(default_factory=set)
-    consumes_rng: bool = False
-    changes_containers: bool = False  # a list or dict among the arguments
-
-    def include(self, effects: Message) -> None:
-        """Widen by what one run showed."""
-        self.written_inputs |= set(effects["inputs"])
-        self.written_state |= set(effects["state"])
-        self.aliases |= {(int(a), int(b)) for a, b in effects["aliases"]}
-        self.consumes_rng = self.consumes_rng or bool(effects["consumes_rng"])
-        self.changes_containers = self.changes_containers or bool(effects["changes_containers"])
-
-    def to_message(self, state_order: Sequence[str]) -> Message:
-        """The written inputs and state, in the order in which their values are reported."""
-        return {
-            "inputs": sorted(self.written_inputs),
-            "state": [name for name in state_order if name in self.written_state],
-        }
-
-
-@dataclass(frozen=True)
-class NativeRun:
-    """One run: ``values`` are the outputs, then inputs it wrote to, then state it wrote to."""
-
-    values: list[Tensor]
-    outputs: int
-    overlaps: tuple[bool, ...]
-    effects: Message
-    tree: Message
-    raw: RawOutputs | None = None
-    """The float64 truth, where it came in the same answer."""
-
-    @property
-    def specs(self) -> list[TensorSpec]:
-        """Of the outputs alone."""
-        return [TensorSpec.dense(tuple(v.shape), v.dtype) for v in self.values[: self.outputs]]
 
 
 class Reference:
@@ -197,7 +153,7 @@ class Reference:
         overlaps = tuple(bool(item) for item in reply["overlaps"])
         count, effects = int(reply["outputs"]), reply["effects"]
         own = count + len(effects["inputs"]) + len(effects["state"])
-        raw = _raw(values[:own], values[own:], reply["truth"]) if truth else None
+        raw = raw_outputs(values[:own], values[own:], reply["truth"]) if truth else None
         return NativeRun(values[:own], count, overlaps, effects, reply["result"], raw)
 
     def raw(
@@ -213,7 +169,7 @@ class Reference:
             values = self._take(reply)
         finally:
             self.session.memory.discard(prepared)
-        return _raw(native.values, values, reply)
+        return raw_outputs(native.values, values, reply)
 
     def _truth_options(self) -> Message:
         return {"budget_bytes": truth_bytes(self._device, self._sharers), "perturb": True}
@@ -269,16 +225,6 @@ class Reference:
     def close(self) -> None:
         """End its worker."""
         self.session.close()
-
-
-def _raw(native: list[Tensor], values: list[Tensor], reply: Message) -> RawOutputs:
-    """What the worker holds of a float64 run (``ReferenceHandlers._truth``), put in its places."""
-    rest = iter(values)
-    truth = [next(rest) for _ in native]
-    spread = [next(rest) if present else None for present in reply["spread"]]
-    alternates = [[next(rest) for _ in range(count)] for count in reply["alternates"]]
-    method, reduction = str(reply["method"]), int(reply["reduction"])
-    return RawOutputs(native, truth, spread, alternates, method, reduction, bool(reply["products"]))
 
 
 def _inputs(prepared: Prepared) -> Message:

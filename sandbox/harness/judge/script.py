@@ -13,19 +13,13 @@ from dataclasses import replace
 from typing import Any
 
 from tilecast.sandbox.harness.judge import changes, families, planting, probes
-from tilecast.sandbox.harness.judge.case import (
-    CaseBuilder,
-    FamilyChoice,
-    Layouts,
-    WorkloadCase,
-    agrees,
-    laid_out_like,
-    layouts_of,
-)
+from tilecast.sandbox.harness.judge.case import CaseBuilder, FamilyChoice, WorkloadCase, agrees
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
+from tilecast.sandbox.harness.judge.layouts import Layouts, laid_out_like, layouts_of
 from tilecast.sandbox.harness.judge.oracle import expect
 from tilecast.sandbox.harness.judge.probes import Step, fresh_families
-from tilecast.sandbox.harness.judge.reference import NativeRun, fresh_seed
+from tilecast.sandbox.harness.judge.reference import fresh_seed
+from tilecast.sandbox.harness.judge.runs import NativeRun
 from tilecast.sandbox.harness.judge.segments import Call, Repeat, Segment
 
 POPULAR_SEEDS = (0, 1, 2, 3, 42, 123, 1234, 1337, 2024, 2025)

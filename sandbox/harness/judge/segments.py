@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from tilecast.sandbox.harness.judge.case import Layouts, WorkloadCase
+from tilecast.sandbox.harness.judge.case import WorkloadCase
+from tilecast.sandbox.harness.judge.layouts import Layouts
 from tilecast.sandbox.harness.judge.oracle import Answer
 from tilecast.sandbox.harness.judge.probes import Step
 from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
