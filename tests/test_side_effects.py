@@ -10,8 +10,15 @@ import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.tensors import bytes_in, encode_outputs, misplaced, outputs_in
+from tilecast.sandbox.harness.worker import side_effects
 from tilecast.sandbox.harness.worker.export import Space, export, report
-from tilecast.sandbox.harness.worker.side_effects import OF_ALL_ARGUMENTS, Given, HandedOut, StateMarks, _weighted_sum
+from tilecast.sandbox.harness.worker.side_effects import (
+    OF_ALL_ARGUMENTS,
+    Given,
+    HandedOut,
+    StateMarks,
+    weighted_sum,
+)
 
 
 def _other_memory(x: Tensor) -> None:
@@ -63,16 +70,44 @@ def test_state_that_was_written_to_is_named_and_other_strides_are_no_writing() -
     assert marks.changed(module) == ["weight"]
 
 
-def test_the_sum_that_a_gpu_takes_sees_values_and_places() -> None:
-    data = torch.randint(0, 256, ((1 << 22) + 100,), dtype=torch.uint8)
-    first = int(_weighted_sum(data))
-    assert int(_weighted_sum(data.clone())) == first
-    for place in (0, 1 << 22, data.numel() - 1):
-        other = data.clone()
-        other[place] ^= 1
-        assert int(_weighted_sum(other)) != first
-    swapped = torch.cat([data[:3].flip(0), data[3:]])
-    assert int(_weighted_sum(swapped)) != first or torch.equal(swapped, data)
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 64, 1001])
+def test_every_change_of_a_byte_and_every_exchange_shows_in_the_sum(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, in several chunks, from any address."""
+    monkeypatch.setattr(side_effects, "_CHUNK_WORDS", 3)
+    room = torch.randint(0, 256, (count + 8,), dtype=torch.uint8)
+    for offset in (0, 3):
+        data = room[offset : offset + count]
+        before = int(weighted_sum(data))
+        assert int(weighted_sum(data.clone())) == before
+        for place in range(0, count, max(1, count // 40)):
+            old = int(data[place])
+            data[place] = old ^ 0x81
+            assert int(weighted_sum(data)) != before
+            data[place] = old
+            other = count - 1 - place
+            if int(data[other]) != old:
+                data[place], data[other] = int(data[other]), old
+                assert int(weighted_sum(data)) != before
+                data[other], data[place] = int(data[place]), old
+        assert int(weighted_sum(data)) == before
+
+
+def test_marks_hold_with_the_sums_of_a_gpu_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_effects, "fingerprint", lambda tensor: weighted_sum(bytes_in(tensor.detach())))
+    test_state_that_was_written_to_is_named_and_other_strides_are_no_writing()
+    for buffers in (1, 40):
+        test_a_ring_of_buffers_is_found_however_long(buffers)
+    test_what_changes_by_contract_is_no_ring()
+
+
+def test_an_entry_that_is_gone_or_of_another_shape_was_written_to() -> None:
+    module, marks = torch.nn.Linear(3, 4), StateMarks()
+    marks.mark(module)
+    module.weight = torch.nn.Parameter(torch.zeros(2, 2))
+    del module.bias
+    assert marks.changed(module) == ["weight", "bias"]
 
 
 def _add(kept: HandedOut, output: Tensor, module: torch.nn.Module, inside: int | None = None) -> None:

@@ -21,7 +21,7 @@ from tilecast.sandbox.harness.judge.results import CallResult
 from tilecast.sandbox.harness.judge.room import keep_little
 from tilecast.sandbox.harness.judge.segments import Call, Segment
 from tilecast.sandbox.harness.judge.session import Session
-from tilecast.sandbox.harness.judge.state_checks import refuse_findings, refuse_reseeding, refuse_written_state
+from tilecast.sandbox.harness.judge.state_checks import refuse_findings, refuse_reseeding
 from tilecast.sandbox.harness.judge.study import Progress
 from tilecast.sandbox.harness.judge.trail import Trail
 from tilecast.sandbox.harness.wire import Message
@@ -273,7 +273,6 @@ class CandidateRun:
             result = self._checks.call(case, call)
             self.pace.note(result.judge_ms / 1e3)
         self._burst(case, group)
-        refuse_written_state(session, case)
         self._checks.finish(case)
 
     def _burst(self, case: WorkloadCase, group: list[Call]) -> None:

@@ -18,6 +18,7 @@ from tilecast.sandbox.harness.judge.second_looks import Kept, SecondLooks
 from tilecast.sandbox.harness.judge.segments import Call
 from tilecast.sandbox.harness.judge.session import CallResult, Session
 from tilecast.sandbox.harness.judge.shared_memory import POISON, Prepared
+from tilecast.sandbox.harness.judge.state_checks import refuse_written_state
 from tilecast.sandbox.harness.judge.structure import OutputClaim, compare_structure
 from tilecast.sandbox.harness.tensors import bytes_in, dtype_name, misplaced
 
@@ -277,4 +278,6 @@ class Checker:
             old = self._reused.pop(case.name, None)
             if old is not None:
                 self.session.memory.discard(old)
-            self._refuse_findings(case, self.session.forget())
+            findings, written = self.session.forget()
+        self._refuse_findings(case, findings)
+        refuse_written_state(case, written)

@@ -217,14 +217,14 @@ class Session(WorkerLink):
             for look, found in zip(looks, reply["looks"], strict=True)
         ]
 
-    def forget(self) -> list[dict[str, str]]:
-        """Drop outputs held and input objects kept in the worker; returns what it found on outputs of long ago."""
-        return findings_of(self.request({"op": "forget"}, "clean-up"))
+    def forget(self) -> tuple[list[dict[str, str]], list[str]]:
+        """Drop outputs held and input objects kept in the worker.
 
-    def state_changes(self) -> list[str]:
-        """Names in the module's state that its calls have written to since it was set."""
-        reply = self.request({"op": "state_changes"}, "look at its state")
-        return [str(name)[:500] for name in list(reply.get("names", []))[:1000]]
+        Returns:
+            What it found on outputs of long ago, and the names in the module's state that calls wrote to since it was set.
+        """
+        reply = self.request({"op": "forget"}, "clean-up")
+        return findings_of(reply), [str(name)[:500] for name in list(reply.get("state", []))[:1000]]
 
     def _result(
         self, reply: Message, prepared: Prepared, number: int, call_ms: float, judge_ms: float, *, read: bool = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.failure import Rejected
 from tilecast.sandbox.harness.judge.session import Session
@@ -34,13 +36,17 @@ def refuse_reseeding(session: Session, case: WorkloadCase) -> None:
         raise Rejected("REWARD_HACK", f"workload {case.name!r}: {detail}", "rng", case.name)
 
 
-def refuse_written_state(session: Session, case: WorkloadCase) -> None:
-    """After calls: what the reference's forward leaves alone of its state is as it was set; it belongs to the module's user.
+def refuse_written_state(case: WorkloadCase, written: Iterable[str]) -> None:
+    """What the reference's forward leaves alone of its state is as it was set; it belongs to the module's user.
+
+    Args:
+        case: the workload whose calls were made.
+        written: names of entries that hold something else since they were set.
 
     Raises:
-        Rejected: naming the first entry that is not.
+        Rejected: naming the first entry that had to stay.
     """
-    for name in session.state_changes() if case.state else []:
+    for name in written:
         if name in case.state and name not in case.contract.written_state:
             detail = f"forward wrote to {name!r} of the module's state, which the reference leaves as it is"
             raise Rejected("REWARD_HACK", f"workload {case.name!r}: {detail}", "state-mutation", case.name)

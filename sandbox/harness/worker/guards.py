@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import hashlib
 import os
 import random
 import signal
@@ -216,9 +215,9 @@ class HostGenerators:
     """
 
     def __init__(self) -> None:
-        self._seen: set[bytes] = set()
+        self._seen: set[int] = set()
 
-    def advance(self) -> list[bytes]:
+    def advance(self) -> list[int]:
         """Move them on; returns their states."""
         _RANDOM_DRAW()
         numpy = sys.modules.get("numpy")
@@ -226,7 +225,7 @@ class HostGenerators:
             numpy.random.random()
         return self._states()
 
-    def set_again(self, before: list[bytes]) -> list[Finding]:
+    def set_again(self, before: list[int]) -> list[Finding]:
         """After a call: generators that it left in a state which an earlier call left them in."""
         found = []
         for name, old, new in zip(("Python", "numpy"), before, self._states(), strict=False):
@@ -238,10 +237,10 @@ class HostGenerators:
                 self._seen.add(new)
         return found
 
-    def _states(self) -> list[bytes]:
-        states = [hashlib.sha1(repr(_RANDOM_STATE()).encode()).digest()]
+    def _states(self) -> list[int]:
+        states = [hash(_RANDOM_STATE())]
         numpy = sys.modules.get("numpy")
         if numpy is not None:
-            kind, keys, place, *_ = numpy.random.get_state()
-            states.append(hashlib.sha1(keys.tobytes() + bytes(str((kind, place)), "ascii")).digest())
+            kind, keys, *place = numpy.random.get_state()
+            states.append(hash((kind, keys.tobytes(), *place)))
         return states

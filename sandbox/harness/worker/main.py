@@ -50,12 +50,11 @@ class Worker:
             "construct": self._construct,
             "parameters": self._parameters,
             "read_parameters": self._read_parameters,
-            "state_changes": lambda message: {"names": self._marks.changed(self.caller.require_module())},
             "use": self.caller.use,
             "call": self.caller.call,
             "many": self.caller.many,
             "recheck": self.caller.recheck,
-            "forget": self.caller.forget,
+            "forget": self._forget,
             "guards": self._guards,
             "lock": self._lock,
             "stubs": lambda message: self.stubs.to_message(),
@@ -168,6 +167,10 @@ class Worker:
         self._synchronize()
         self._marks.mark(module)
         return {"missing": missing, "unexpected": unexpected}
+
+    def _forget(self, message: Message) -> Message:
+        """End of a workload. Reply: outputs of long ago that have changed, names in the state that were written to."""
+        return self.caller.forget(message) | {"state": self._marks.changed(self.caller.require_module())}
 
     def _read_parameters(self, message: Message) -> Message:
         """Copy the state out into spaces given by name."""

@@ -253,9 +253,11 @@ class ReferenceHandlers:
             before = {name: now[name].clone() for name in state}
             with torch.no_grad():
                 result = target(*decode_tree(message["inputs"], own))
+                # One may lie in what is put back.
+                outputs = [item.clone() if state else item for item in outputs_in(result)]
             after = [target.state_dict()[name].clone() for name in state]
             put_back(target, before)  # the next run, a perturbed one, starts where this one did
-            return [*outputs_in(result), *(own[i] for i in written), *after]
+            return [*outputs, *(own[i] for i in written), *after]
 
         with torch.no_grad():
             native = forward(_copy(module), [clone_laid_out(item) for item in tensors])

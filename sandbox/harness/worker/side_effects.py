@@ -19,28 +19,48 @@ from tilecast.sandbox.harness.tensors import TensorSpec, bytes_in, encode_tree
 from tilecast.sandbox.harness.worker.findings import Finding
 
 _DATA_PTR = torch._C.TensorBase.data_ptr
-_CHUNK_BYTES = 1 << 22
-_PRIME = 2_147_483_629
+_WORD_BYTES = 8
+_CHUNK_WORDS = 1 << 22
+_SCATTER = 0x1E3779B97F4A7C15
+"""An odd number near the golden ratio's share of 2^63: places that are close get weights that are not."""
 OF_ALL_ARGUMENTS = -1
 """In place of an input's number: the lists and dicts around the inputs."""
 
 
-def checksum(tensor: Tensor) -> tuple[int, int]:
-    """Of the bytes of a tensor, in the order of its indices; on a GPU weighted by place, computed there."""
+def fingerprint(tensor: Tensor) -> Tensor:
+    """A number made of the bytes of a tensor, in the order of its indices: int64, without dimensions, on its device.
+
+    Nothing is waited for: on a GPU many are made, and compared by :func:`_differing`, for one wait in all.
+    """
     data = bytes_in(tensor.detach())
     if data.device.type == "cpu":
-        return zlib.crc32(data.numpy().data), data.numel()
-    return int(_weighted_sum(data)), data.numel()
+        return torch.tensor(zlib.crc32(data.numpy().data))
+    return weighted_sum(data)
 
 
-def _weighted_sum(data: Tensor) -> Tensor:
-    """Bytes weighted by their places, modulo a prime; a number on the data's device, which is waited for by who reads it."""
-    total = torch.zeros((), dtype=torch.long, device=data.device)
-    for start in range(0, data.numel(), _CHUNK_BYTES):
-        part = data[start : start + _CHUNK_BYTES].long()
-        weights = torch.arange(1, part.numel() + 1, device=data.device) * 1_000_003 % _PRIME
-        total = (total * 31 + ((part + 1) * weights % _PRIME).sum()) % _PRIME
+def weighted_sum(data: Tensor) -> Tensor:
+    """Sum of 8-byte words times odd numbers that grow, modulo 2^64: a change in one word always shows, an exchange of two too.
+
+    (An exchange moves it by the product of the two differences, and that of the weights is below 2^63 in any memory there is:
+    it goes unseen only if the words differ by a multiple of a large power of two.)
+    """
+    if data.data_ptr() % _WORD_BYTES:
+        data = data.clone()
+    whole = data.numel() // _WORD_BYTES * _WORD_BYTES
+    words, rest = data[:whole].view(torch.int64), data[whole:].to(torch.int64)
+    total = (rest * torch.arange(1, rest.numel() + 1, device=data.device)).sum() * _SCATTER
+    for start in range(0, words.numel(), _CHUNK_WORDS):
+        part = words[start : start + _CHUNK_WORDS]
+        place = torch.arange(start, start + part.numel(), device=data.device)
+        total = total + (part * (place * _SCATTER * 2 + 1)).sum()
     return total
+
+
+def _differing(now: Sequence[Tensor], before: Sequence[Tensor]) -> list[int]:
+    """Numbers of the fingerprints that are others now."""
+    if not now:
+        return []
+    return torch.nonzero(torch.stack(list(now)) != torch.stack(list(before))).flatten().tolist()
 
 
 def _describe(tensor: Tensor) -> tuple[Any, ...]:
@@ -86,10 +106,10 @@ def _difference(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
 
 
 class StateMarks:
-    """Checksums of each module's state when it was last set: a forward that writes to it shows."""
+    """Fingerprints of each module's state when it was last set: a forward that writes to it shows."""
 
     def __init__(self) -> None:
-        self._marks: dict[int, dict[str, tuple[Any, ...]]] = {}
+        self._marks: dict[int, dict[str, tuple[tuple[int, ...], Tensor]]] = {}
 
     def mark(self, module: torch.nn.Module) -> None:
         """As it is now is right."""
@@ -101,18 +121,21 @@ class StateMarks:
         if not marked:
             return []
         now = _state(module)
-        return [name for name, value in marked.items() if now.get(name) != value]
+        here = [name for name in marked if name in now and now[name][0] == marked[name][0]]
+        others = _differing([now[name][1] for name in here], [marked[name][1] for name in here])
+        written = {here[index] for index in others} | (set(marked) - set(here))
+        return [name for name in marked if name in written]
 
 
-def _state(module: torch.nn.Module) -> dict[str, tuple[Any, ...]]:
+def _state(module: torch.nn.Module) -> dict[str, tuple[tuple[int, ...], Tensor]]:
     entries = module.state_dict().items()
-    return {name: (tuple(item.shape), *checksum(item)) for name, item in entries if isinstance(item, Tensor)}
+    return {name: (tuple(item.shape), fingerprint(item)) for name, item in entries if isinstance(item, Tensor)}
 
 
 @dataclass(frozen=True)
 class _Kept:
     outputs: list[Tensor]
-    sums: list[tuple[int, int]]
+    prints: list[Tensor]
     size: int
 
 
@@ -141,23 +164,27 @@ class HandedOut:
             size = sum(TensorSpec.of(item).extent for item in own)
             if not own or size > self.LARGEST_BYTES or _meet(own, module.state_dict(keep_vars=True).values()):
                 return
-            self._kept.append(_Kept(own, [checksum(item) for item in own], size))
+            self._kept.append(_Kept(own, [fingerprint(item) for item in own], size))
         self._bytes += size
         while len(self._kept) > self.MOST or self._bytes > self.MOST_BYTES:
             self._bytes -= self._kept.popleft().size
 
     def changes(self) -> list[Finding]:
-        """Outputs that are no longer what they were."""
+        """Outputs that are no longer what they were: the latest of them."""
+        places = [
+            (age, index) for age, kept in enumerate(reversed(self._kept), 1) for index in range(len(kept.outputs))
+        ]
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            for age, kept in enumerate(reversed(self._kept), 1):
-                for index, (item, before) in enumerate(zip(kept.outputs, kept.sums, strict=True)):
-                    if checksum(item) != before:
-                        detail = (
-                            f"output {index} of a call {age} calls ago changed afterwards, though its caller still holds it: "
-                            "each call must return memory of its own"
-                        )
-                        return [Finding("output-overwritten", detail)]
-        return []
+            now = [fingerprint(item) for kept in reversed(self._kept) for item in kept.outputs]
+            others = _differing(now, [item for kept in reversed(self._kept) for item in kept.prints])
+        if not others:
+            return []
+        age, index = places[others[0]]
+        detail = (
+            f"output {index} of a call {age} calls ago changed afterwards, though its caller still holds it: "
+            "each call must return memory of its own"
+        )
+        return [Finding("output-overwritten", detail)]
 
 
 def _meet(outputs: Sequence[Tensor], state: Iterable[Any]) -> bool:
