@@ -78,9 +78,7 @@ class Truth:
     taken.
     """
     alternates: list[list[Tensor]] = field(default_factory=list)
-    """Per output of an exact type, its values in the truth and in perturbed runs (argmax ties, quantisation
-    boundaries).
-    """
+    """Per output of an exact type, its values in the truth and in perturbed runs (argmax ties, bounds of quantisation)."""
     method: str = "promoted"
     reduction: int = 1
     """Longest reduction among the dispatched operators; 0 where it is not known."""
