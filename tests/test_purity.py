@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilecast.sandbox.base import EvaluationOptions
+from tilecast.sandbox.harness.worker.purity import kind_of
 from tilecast.sandbox.local import LocalSandbox
 from tilecast.sandbox.problem import load_problem
 from tilecast.sandbox.schema import Verification
@@ -45,6 +46,16 @@ from torch.utils._python_dispatch import _disable_current_modes
 def copy(source, target, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(target + at, tl.load(source + at, mask=at < n), mask=at < n)
+
+
+@torch.library.custom_op("hides::view", mutates_args=())
+def hidden(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a[:, :, None] * b).sum(1)
+
+
+library = torch.library.Library("hides", "FRAGMENT")
+library.define("mm(Tensor a, Tensor b) -> Tensor")
+library.impl("mm", lambda a, b: torch.matmul(a, b), "CompositeExplicitAutograd")
 
 
 class ModelNew(nn.Module):
@@ -101,6 +112,8 @@ def verify(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verify]:
     [
         ("c = a @ b", "aten.mm is called"),
         ("with _disable_current_modes():\n            c = a @ b", "aten.mm (hidden) is called"),
+        ("c = hidden(a, b)", "touched"),
+        ("c = torch.ops.hides.mm(a, b)", "aten.matmul"),
         ("with torch._C._DisableTorchDispatch():\n            c = torch.matmul(a, b)", "aten.mm (hidden) is called"),
         ("c = torch.from_numpy(a.numpy() @ b.numpy())", "Tensor.numpy touched"),
         ("c = torch.from_numpy(np.matmul(np.asarray(a), np.from_dlpack(b)))", "Tensor.numpy touched"),
@@ -116,3 +129,64 @@ def test_a_library_that_works_for_a_kernel_that_copies(verify: Verify, work: str
 def test_a_kernel_that_does_its_own_work_is_pure(verify: Verify) -> None:
     answer = verify(OWN)
     assert answer.status.value == "PASSED", answer.reason
+
+
+WRAPPED = (
+    OWN.replace(
+        """class ModelNew(nn.Module):
+    def forward(self, a, b):
+""",
+        """REGISTERED
+def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+""",
+    )
+    .replace("        c = ", "    c = ")
+    .replace("        product[", "    LAUNCHED[")
+    .replace("        return c", "    return c")
+)
+WRAPPED += """
+
+REST
+class ModelNew(nn.Module):
+    def forward(self, a, b):
+        return multiply(a, b)
+"""
+LIBRARY = """
+library = torch.library.Library("own", "DEF")
+library.define("multiply(Tensor a, Tensor b) -> Tensor")
+library.impl("multiply", multiply, "CPU")
+library.impl("multiply", multiply, "CUDA")
+multiply = torch.ops.own.multiply
+"""
+
+
+@pytest.mark.parametrize(
+    ("registered", "launched", "rest"),
+    [
+        ('@torch.library.custom_op("own::multiply", mutates_args=())', "product", ""),
+        ('@torch.library.triton_op("own::multiply", mutates_args=())', "torch.library.wrap_triton(product)", ""),
+        ("", "product", LIBRARY),
+    ],
+)
+def test_an_operator_that_wraps_ones_own_kernel_is_no_library(
+    verify: Verify, registered: str, launched: str, rest: str
+) -> None:
+    source = WRAPPED.replace("REGISTERED", registered).replace("LAUNCHED", launched).replace("REST", rest)
+    answer = verify(source)
+    assert answer.status.value == "PASSED", answer.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("view", "free"), ("clone", "moves"), ("mm", "heavy"), ("add", "computes")),
+        *(
+            ("theirs.view", "computes"),
+            ("theirs.clone", "computes"),
+            ("theirs.mm", "heavy"),
+            ("theirs.add_", "computes"),
+        ),
+    ],
+)
+def test_the_names_of_operators_that_are_not_torchs_promise_nothing(name: str, kind: str) -> None:
+    assert kind_of(name) == kind

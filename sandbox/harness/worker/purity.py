@@ -65,6 +65,9 @@ _SEEN_NAMES = (
 )
 _SEEN_BY_MODES = frozenset(_SEEN_NAMES.split())
 """Heavy operators that reach a dispatch mode under these very names: one that only the profiler saw was hidden from the mode."""
+_TORCHS = ("aten", "prims", "prim")
+"""Namespaces of operators whose names say what they do."""
+_IMPLEMENTED = ("CPU", "CUDA", "CompositeExplicitAutograd")
 _TO_NUMPY = ("numpy", "__array__", "__dlpack__", "tolist")
 """Ways out of torch: what is computed behind them no operator shows."""
 
@@ -82,8 +85,13 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if _is_wrapper(func):  # below it are operators that do work, or kernels of the candidate
+            with self:
+                return func.redispatch(_backend(args, kwargs), *args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
-        name = str(func).split(".")[1] if "." in str(func) else str(func)
+        space, _, name = func._schema.name.partition("::")
+        if space not in _TORCHS:
+            name = f"{space}.{name}"
         self.calls[name] += 1
         if not self._busy():
             touched = tensors_in([list(args), result]) if isinstance(result, torch.Tensor | list | tuple) else []
@@ -92,8 +100,35 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
+def _is_wrapper(func: Any) -> bool:
+    """An operator that somebody wrote in Python, or the candidate in an extension of its own: a name for what is called in it."""
+    space, _, name = func._schema.name.partition("::")
+    if space in _TORCHS:
+        return False
+    overload = func._schema.overload_name
+    full = f"{space}/{name}.{overload}" if overload else f"{space}/{name}"
+    known = getattr(torch.library, "_impls", ())
+    if any(f"{full}/{key}" in known for key in _IMPLEMENTED):
+        return True
+    registered = torch._C._dispatch_dump(f"{space}::{name}" + (f".{overload}" if overload else ""))
+    lines = [line for line in registered.splitlines() if line.startswith(_IMPLEMENTED)]
+    return bool(lines) and all(any(folder in line for folder in _private_folders()) for line in lines)
+
+
+def _backend(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    """Where an operator on these arguments ends up."""
+    on_gpu = any(item.is_cuda for item in tensors_in([list(args), kwargs or {}]))
+    keys = torch._C.DispatchKey
+    return torch._C.DispatchKeySet(keys.CUDA if on_gpu else keys.CPU)
+
+
 def kind_of(name: str) -> str:
-    """``free`` (no arithmetic, no traffic), ``moves`` (copies), ``heavy`` (what kernels are written for) or ``computes``."""
+    """``free`` (no arithmetic, no traffic), ``moves`` (copies), ``heavy`` (what kernels are written for) or ``computes``.
+
+    Operators that are none of torch's come with their namespace, ``theirs.view``: such a name promises nothing.
+    """
+    if "." in name:
+        return "heavy" if kind_of(name.rpartition(".")[2]) == "heavy" else "computes"
     plain = name.rstrip("_").removesuffix("_like").removesuffix("_strided").removesuffix("_backward") or name
     if plain in _FREE or name in _FREE:
         return "free"
@@ -222,6 +257,10 @@ def _hidden(trace: Any, seen: Counter[str]) -> list[str]:
 
 def _own_extensions() -> bool:
     """Whether machine code was loaded from the worker's private folders: an extension that the candidate built."""
-    private = tuple({os.environ.get(name, "/tmp") for name in ("TMPDIR", "TORCH_EXTENSIONS_DIR")})
+    private = _private_folders()
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         return any(".so" in line and any(folder in line for folder in private) for line in maps)
+
+
+def _private_folders() -> tuple[str, ...]:
+    return tuple({os.environ.get(name, "/tmp") for name in ("TMPDIR", "TORCH_EXTENSIONS_DIR")})
