@@ -99,17 +99,18 @@ def test_modules_and_imports_that_answer_by_themselves(monkeypatch: pytest.Monke
     assert bindings.changes() == []
 
 
-def test_an_operator_of_torch_may_not_be_given_another_implementation_but_one_of_ones_own_may() -> None:
+@pytest.mark.parametrize("key", ["CPU", "AutogradCPU", "ADInplaceOrView", "BackendSelect", "AutocastCPU"])
+def test_an_operator_of_torch_may_not_be_given_another_implementation_but_one_of_ones_own_may(key: str) -> None:
     bindings = Bindings()
     own = torch.library.Library("guarded_here", "DEF")
     own.define("twice(Tensor x) -> Tensor")
     own.impl("twice", lambda x: x + x, "CPU")
     assert bindings.changes() == []
     theirs = torch.library.Library("aten", "IMPL")
-    theirs.impl("isclose", lambda a, b, *_, **__: torch.ones_like(a, dtype=torch.bool), "CPU")
+    theirs.impl("isclose", lambda a, b, *_, **__: torch.ones_like(a, dtype=torch.bool), key)
     try:
         assert [item.detail for item in bindings.changes()] == [
-            "operator aten/isclose/CPU of torch was given another implementation"
+            f"operator aten/isclose/{key} of torch was given another implementation"
         ]
     finally:
         theirs._destroy()

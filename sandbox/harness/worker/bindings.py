@@ -60,7 +60,8 @@ _CALLABLE = (
 _MEMBERS = (*_CALLABLE, property, classmethod, staticmethod, types.GetSetDescriptorType, types.MemberDescriptorType)
 _TABLES = ("torch.testing",)
 """Modules whose tables (upper-case dicts) decide what passes for equal."""
-_OVERRIDABLE = ("CPU", "CUDA", "Autograd", "CompositeImplicitAutograd", "CompositeExplicitAutograd")
+_SHAPES_ONLY = "Meta"
+"""The dispatch key of implementations that compute no values."""
 
 
 def _classes() -> Iterator[type]:
@@ -123,7 +124,7 @@ def _tables() -> dict[tuple[str, str], tuple[object, ...]]:
 def _overridden() -> set[str]:
     """Operators of torch that got another implementation from Python (``torch.library``), as ``aten/relu/CPU``."""
     found = getattr(torch.library, "_impls", ())
-    return {name for name in list(found) if name.startswith("aten/") and name.rsplit("/", 1)[-1] in _OVERRIDABLE}
+    return {name for name in list(found) if name.startswith("aten/") and not name.endswith(f"/{_SHAPES_ONLY}")}
 
 
 class Bindings:
