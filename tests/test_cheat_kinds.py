@@ -41,6 +41,12 @@ ORDINARY = {
     "scaled_add/assumes_contiguous.py",
     "scaled_add/zero_when_small.py",
     "scaled_add/honest_slab.py",
+    "linear_relu/ring_registered.py",
+    "linear_relu/ring_beside_weights.py",
+    "linear_relu/ring_told_as_state.py",
+    "linear_relu/honest_sparse_buffer.py",
+    "linear_relu/honest_tuned_once.py",
+    "gelu_bias/honest_inference_mode.py",
 }
 NUMERICAL = {"precision-downcast", "partial-compute", "distribution-shortcut", "input-insensitive", "init-shortcut"}
 """Classes that no rule forbids: the numbers alone refuse them."""

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from tilecast.sandbox.harness.tensors import bytes_in, encode_outputs, misplaced, outputs_in
 from tilecast.sandbox.harness.worker import side_effects
-from tilecast.sandbox.harness.worker.export import Space, export, report
+from tilecast.sandbox.harness.worker.export import Space, export, report, scribble
 from tilecast.sandbox.harness.worker.side_effects import (
     OF_ALL_ARGUMENTS,
     Given,
     HandedOut,
     StateMarks,
+    _differing,
+    registered,
     weighted_sum,
 )
 
@@ -61,7 +63,7 @@ def test_a_callers_list_that_was_changed(change: Callable[[list[Any]], Any]) -> 
 def test_state_that_was_written_to_is_named_and_other_strides_are_no_writing() -> None:
     module, marks = torch.nn.Linear(3, 4), StateMarks()
     assert marks.changed(module) == []
-    marks.mark(module)
+    marks.mark(module, ["weight", "bias"])
     module.weight.data = module.weight.data.t().contiguous().t()
     module(torch.randn(2, 3))
     assert marks.changed(module) == []
@@ -104,33 +106,85 @@ def test_marks_hold_with_the_sums_of_a_gpu_too(monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_entry_that_is_gone_or_of_another_shape_was_written_to() -> None:
     module, marks = torch.nn.Linear(3, 4), StateMarks()
-    marks.mark(module)
+    marks.mark(module, ["weight", "bias"])
     module.weight = torch.nn.Parameter(torch.zeros(2, 2))
     del module.bias
     assert marks.changed(module) == ["weight", "bias"]
 
 
-def _add(kept: HandedOut, output: Tensor, module: torch.nn.Module, inside: int | None = None) -> None:
-    kept.add([output], [{"in_input": inside, "plain": True, "placed": {}}], module)
+class _Tells(torch.nn.Linear):
+    """Its ``state_dict`` says what it likes."""
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        return {"weight": torch.zeros(4, 3), "bias": torch.zeros(4)}
+
+
+def test_marks_are_of_what_was_set_alone_however_the_module_tells_it() -> None:
+    """What a module adds may have no bytes: one with a sparse buffer could not be given its parameters any more."""
+    module, marks = _Tells(3, 4), StateMarks()
+    module.register_buffer("mask", torch.eye(3).to_sparse_csr())
+    module.register_buffer("counts", torch.zeros(2))
+    marks.mark(module, ["weight", "mask", "no such name"])
+    module.counts += 1
+    assert marks.changed(module) == []
+    with torch.no_grad():
+        module.bias += 1
+        marks.mark(module, ["bias"])
+        module.weight[0, 0] += 1
+    marks.mark(module, ["bias"])
+    assert marks.changed(module) == ["weight"]
+    marks.forget(module)
+    assert marks.changed(module) == []
+
+
+def test_what_torch_has_registered_under_any_depth() -> None:
+    inner = torch.nn.Sequential(torch.nn.BatchNorm1d(2))
+    inner.register_buffer("passing", torch.zeros(1), persistent=False)
+    outer = torch.nn.ModuleDict({"a": inner})
+    assert [name for name, _ in registered(outer)] == list(outer.state_dict())
+    inner.add_module("itself", outer)
+    assert "a.0.weight" in dict(registered(outer))
+
+
+def test_fingerprints_of_several_devices_are_compared_each_on_its_own() -> None:
+    one, two, far = torch.tensor(1), torch.tensor(2), torch.tensor(3, device="meta")
+    assert _differing([one, two, far], [one, one, two]) == [1, 2]
+    assert _differing([one, two, one], [one, two, far]) == [2]
+    assert _differing([], []) == []
+
+
+def test_a_sum_over_memory_that_begins_at_an_odd_address() -> None:
+    """Its eighth byte may be at an address that a word can have, and can be viewed as one no more for that."""
+    room = bytearray(range(80))
+    whole = torch.frombuffer(room, dtype=torch.uint8)
+    for start in range(1, 9):
+        base = torch.frombuffer(room, dtype=torch.uint8, offset=start)
+        for skip in range(9):
+            assert weighted_sum(base[skip : skip + 40]) == weighted_sum(whole[start + skip : start + skip + 40].clone())
+
+
+def _add(kept: HandedOut, output: Tensor, state: list[Tensor], inside: int | None = None) -> None:
+    kept.add([output], [{"in_input": inside, "plain": True, "placed": {}}], state)
 
 
 @pytest.mark.parametrize("buffers", [1, 7, 40])
 def test_a_ring_of_buffers_is_found_however_long(buffers: int) -> None:
-    kept, module, ring = HandedOut(), torch.nn.Identity(), [torch.zeros(5) for _ in range(buffers)]
+    kept, room = HandedOut(), torch.zeros(3 + 5 * buffers)
+    state, ring = [room[:3]], list(room[3:].split(5))
     for call in range(buffers):
-        _add(kept, ring[call].fill_(call), module)
+        _add(kept, ring[call].fill_(call), state)
         assert kept.changes() == []
     ring[0].fill_(99.0)
     assert [item.rule for item in kept.changes()] == ["output-overwritten"]
 
 
 def test_what_changes_by_contract_is_no_ring() -> None:
-    """Outputs in an input, or in the module's own state, change with those; large ones are not held."""
+    """Outputs in an input, or in state that is set from outside, change with those; large ones are not held."""
     kept, module = HandedOut(), torch.nn.Linear(3, 3)
     x, large = torch.zeros(4), torch.zeros(1 << 19)
-    _add(kept, x, module, inside=0)
-    _add(kept, module.weight.detach()[1], module)
-    _add(kept, large, module)
+    _add(kept, x, [], inside=0)
+    _add(kept, module.weight.detach()[1], [module.weight])
+    _add(kept, large, [])
     with torch.no_grad():
         module.weight.zero_()
     x.fill_(1)
@@ -187,6 +241,15 @@ def test_lazy_conjugation_is_carried_out() -> None:
         room = torch.zeros(wanted.numel() * wanted.element_size(), dtype=torch.uint8)
         assert "placed" in export(lazy, Space(room.data_ptr(), room.numel()), None)
         assert torch.equal(room.view(wanted.dtype), wanted)
+
+
+def test_an_owner_overwrites_what_was_made_in_inference_mode() -> None:
+    with torch.inference_mode():
+        made = torch.ones(3)
+    for output in (made, torch.ones(3, requires_grad=True)):
+        scribble(output)
+        assert bool(output.isnan().all())
+    assert not torch.is_inference_mode_enabled()
 
 
 A, B = torch.ones(1), torch.zeros(1)

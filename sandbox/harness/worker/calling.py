@@ -7,7 +7,8 @@ tensors, same grad mode.
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +19,7 @@ from tilecast.sandbox.harness.tensors import decode_tree, encode_outputs
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import export, failures, guards, poison
 from tilecast.sandbox.harness.worker.memory import Memory
-from tilecast.sandbox.harness.worker.side_effects import Given, HandedOut
+from tilecast.sandbox.harness.worker.side_effects import Given, HandedOut, registered
 
 _NOW_NS = time.perf_counter_ns
 _EVENT = torch.cuda.Event
@@ -35,11 +36,15 @@ class Caller:
         self.cuda = memory.device.type == "cuda"
         self.source: ModuleType | None = None
         self.module: torch.nn.Module | None = None
+        self._slot = ""
         self._slots: dict[str, torch.nn.Module] = {}
+        self._set_from_outside: dict[str, set[str]] = defaultdict(set)
+        """By slot, names in the module's state whose values are the judge's."""
         self._objects: dict[str, Tensor] = {}
         self._held: deque[tuple[int, list[Tensor]]] = deque()
         self._handed_out = HandedOut()
-        self._generators = guards.HostGenerators()
+        self._generators: dict[str, guards.HostGenerators] = defaultdict(guards.HostGenerators)
+        """By slot: each module may set a seed when it is first called, none at every call."""
         self._flush: Tensor | None = None
 
     def require_module(self) -> torch.nn.Module:
@@ -54,12 +59,23 @@ class Caller:
 
     def put(self, slot: str, module: torch.nn.Module) -> None:
         """Keep a module under a name, and use it."""
-        self._slots[slot] = self.module = module
+        self._slot, self._slots[slot], self.module = slot, module, module
+        self._set_from_outside.pop(slot, None)
+        self._generators.pop(slot, None)
 
     def use(self, message: Message) -> Message:
         """Go back to the module of a slot."""
-        self.module = self._slots[str(message["slot"])]
+        slot = str(message["slot"])
+        self._slot, self.module = slot, self._slots[slot]
         return {}
+
+    def was_set(self, names: Iterable[str]) -> None:
+        """The judge has set these entries of the module's state."""
+        self._set_from_outside[self._slot].update(names)
+
+    def _judges_state(self, module: torch.nn.Module) -> list[Tensor]:
+        names = self._set_from_outside.get(self._slot)
+        return [item for name, item in registered(module) if name in names] if names else []
 
     def inputs(self, message: Message) -> tuple[list[Any], list[Tensor]]:
         """Arguments of ``forward`` and the tensors among them; ``object`` names a tensor object to be used again."""
@@ -78,7 +94,8 @@ class Caller:
         if message.get("seed") is not None:
             _MANUAL_SEED(int(message["seed"]))
         stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
-        given, drawn = Given(arguments, tensors), self._generators.advance()
+        given, generators = Given(arguments, tensors), self._generators[self._slot]
+        drawn = generators.advance()
         before = guards.CallState.take(self.cuda) if message.get("watch", True) else None
         with torch.no_grad():
             start_ns = _NOW_NS()
@@ -90,7 +107,7 @@ class Caller:
         reply["call_ns"], reply["moved"] = end_ns - start_ns, given.moved()
         if before is not None:
             after = guards.CallState.take(self.cuda)
-            found = [*before.changes(after), *self._generators.set_again(drawn)]
+            found = [*before.changes(after), *generators.set_again(drawn)]
             reply["findings"] = [item.to_message() for item in found[:10]]
             reply["rng_changed"] = before.rng_changed(after)
         if message.get("scribble"):
@@ -98,7 +115,7 @@ class Caller:
                 if claim["in_input"] is None:
                     export.scribble(tensor)
         else:
-            self._handed_out.add(outputs, reply["outputs"], module)
+            self._handed_out.add(outputs, reply["outputs"], self._judges_state(module))
         reply["looks"] = self._look(message.get("looks", []))
         self._hold(int(message.get("hold", 0)), int(message["seq"]), outputs)
         return reply
@@ -164,7 +181,7 @@ class Caller:
         findings = before.changes(guards.CallState.take(self.cuda))
         for reply, outputs, item in zip(replies, kept, given, strict=True):
             reply["moved"] = item.moved()
-            self._handed_out.add(outputs, reply["outputs"], module)
+            self._handed_out.add(outputs, reply["outputs"], self._judges_state(module))
         self._held.clear()
         self._held.extend((int(message["seq"]) * 1000 + index, outputs) for index, outputs in enumerate(kept))
         return {

@@ -21,6 +21,7 @@ _STORAGE = torch._C.TensorBase.untyped_storage
 _MEMMOVE = ctypes.memmove
 _RESOLVE_CONJ, _RESOLVE_NEG = torch.resolve_conj, torch.resolve_neg
 _FILL = torch._C.TensorBase.fill_
+_INFERENCE_MODE = torch.inference_mode
 _PLAIN = (Tensor, torch.nn.Parameter)
 _COMPILERS_OWN = "_dynamo_"
 _MARKS = (bool, int, str, type(None), set, frozenset, tuple, list, dict)
@@ -38,7 +39,7 @@ class Space:
 def report(tensor: Tensor, inputs: Sequence[Tensor]) -> dict[str, Any]:
     """Claims about one output: shape, dtype, strides, whether it is a plain tensor, and which input it lies in."""
     with torch._C.DisableTorchFunction():
-        if not _has_memory(tensor):
+        if not has_memory(tensor):
             return _without_memory(tensor)
         spec = TensorSpec.of(tensor)
         storage = _STORAGE(tensor)
@@ -58,7 +59,7 @@ def report(tensor: Tensor, inputs: Sequence[Tensor]) -> dict[str, Any]:
         }
 
 
-def _has_memory(tensor: Tensor) -> bool:
+def has_memory(tensor: Tensor) -> bool:
     """Whether there are bytes to read: none of sparse and meta tensors, nor of a subclass, which may not have computed any."""
     return type(tensor) in _PLAIN and tensor.layout == torch.strided and tensor.device.type != "meta"
 
@@ -111,7 +112,7 @@ def export(tensor: Tensor, space: Space, stream: int | None) -> dict[str, Any]:
     A dense output (in any order of its axes) is copied byte by byte; one that is spread out is packed first.
     """
     with torch._C.DisableTorchFunction():
-        if not _has_memory(tensor):
+        if not has_memory(tensor):
             what = (
                 f"layout {tensor.layout} on {tensor.device}"
                 if type(tensor) in _PLAIN
@@ -136,8 +137,9 @@ def export(tensor: Tensor, space: Space, stream: int | None) -> dict[str, Any]:
 
 def scribble(tensor: Tensor) -> None:
     """Overwrite an output that was handed out, as its owner, the caller, may."""
-    with torch._C.DisableTorchFunction(), torch.no_grad():
-        if _has_memory(tensor) and tensor.numel() and not TensorSpec.of(tensor).overlaps:
+    # A tensor that was made in inference mode may be written to in none but that.
+    with torch._C.DisableTorchFunction(), _INFERENCE_MODE(tensor.is_inference()), torch.no_grad():
+        if has_memory(tensor) and tensor.numel() and not TensorSpec.of(tensor).overlaps:
             _FILL(tensor, float("nan") if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 1)
 
 

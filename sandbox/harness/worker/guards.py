@@ -211,7 +211,8 @@ _RANDOM_DRAW, _RANDOM_STATE = random.random, random.getstate
 class HostGenerators:
     """The global generators of Python and numpy: a forward may draw from them, but not set them to the same state each time.
 
-    They are moved on before every call, so that a state which comes back was put there.
+    They are moved on before every call, so that a state which comes back was put there. One for each module: what a module does
+    in its first call alone, another may do in its.
     """
 
     def __init__(self) -> None:

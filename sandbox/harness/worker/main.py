@@ -6,6 +6,7 @@ message; after one the worker goes on answering, and the judge decides what that
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -70,14 +71,15 @@ class Worker:
             return {"failure": {"status": "ENVIRONMENT_ERROR", "reason": f"no operation {message.get('op')!r}"}}
         try:
             return handler(message)
-        except failures.Failure as failure:
-            return {"failure": failure.to_message()}
-        except BadSpec as error:
-            return {"failure": {"status": "RUNTIME_ERROR", "reason": str(error)}}
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is an answer
-            return {
-                "failure": failures.classify(error, self._path(), loading=False, device=str(self.device)).to_message()
-            }
+            with contextlib.suppress(Exception):
+                self._synchronize()  # what a failed request began must not go on where the judge writes next
+            return {"failure": self._failure(error).to_message()}
+
+    def _failure(self, error: BaseException) -> failures.Failure:
+        if isinstance(error, BadSpec):
+            return failures.Failure("RUNTIME_ERROR", str(error))
+        return failures.classify(error, self._path(), loading=False, device=str(self.device))
 
     def _path(self) -> str:
         return loading.path_of(self.caller.source) if self.caller.source is not None else ""
@@ -136,6 +138,8 @@ class Worker:
             torch.manual_seed(int(message["seed"]))
         seed = torch.initial_seed()
         made = loading.construct(self.caller.source, str(message["class"]), list(arguments), self.device)
+        self._synchronize()  # the judge writes to where the arguments came from as soon as it has the answer
+        self._marks.forget(made)
         self.caller.put(str(message.get("slot", "")), made)
         return {"state": self._state(), "reseeded": torch.initial_seed() != seed}
 
@@ -165,7 +169,9 @@ class Worker:
             result = module.load_state_dict({k: v.clone() for k, v in values.items()}, strict=False)
             missing, unexpected = list(result.missing_keys), list(result.unexpected_keys)
         self._synchronize()
-        self._marks.mark(module)
+        if self._bindings is not None:  # of what is not guarded nobody asks
+            self._marks.mark(module, specs)
+        self.caller.was_set(specs)
         return {"missing": missing, "unexpected": unexpected}
 
     def _forget(self, message: Message) -> Message:

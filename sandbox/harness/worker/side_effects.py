@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.tensors import TensorSpec, bytes_in, encode_tree
+from tilecast.sandbox.harness.worker.export import has_memory
 from tilecast.sandbox.harness.worker.findings import Finding
 
 _DATA_PTR = torch._C.TensorBase.data_ptr
@@ -23,6 +24,8 @@ _WORD_BYTES = 8
 _CHUNK_WORDS = 1 << 22
 _SCATTER = 0x1E3779B97F4A7C15
 """An odd number near the golden ratio's share of 2^63: places that are close get weights that are not."""
+_DEEPEST = 100
+"""Modules within modules: one that holds itself has no end."""
 OF_ALL_ARGUMENTS = -1
 """In place of an input's number: the lists and dicts around the inputs."""
 
@@ -44,7 +47,7 @@ def weighted_sum(data: Tensor) -> Tensor:
     (An exchange moves it by the product of the two differences, and that of the weights is below 2^63 in any memory there is:
     it goes unseen only if the words differ by a multiple of a large power of two.)
     """
-    if data.data_ptr() % _WORD_BYTES:
+    if data.data_ptr() % _WORD_BYTES or data.storage_offset() % _WORD_BYTES:
         data = data.clone()
     whole = data.numel() // _WORD_BYTES * _WORD_BYTES
     words, rest = data[:whole].view(torch.int64), data[whole:].to(torch.int64)
@@ -58,9 +61,13 @@ def weighted_sum(data: Tensor) -> Tensor:
 
 def _differing(now: Sequence[Tensor], before: Sequence[Tensor]) -> list[int]:
     """Numbers of the fingerprints that are others now."""
-    if not now:
-        return []
-    return torch.nonzero(torch.stack(list(now)) != torch.stack(list(before))).flatten().tolist()
+    found = [index for index, (a, b) in enumerate(zip(now, before, strict=True)) if a.device != b.device]
+    for device in {item.device for item in now}:  # each is waited for once
+        here = [index for index, a in enumerate(now) if a.device == device == before[index].device]
+        if here:
+            others = torch.stack([now[index] for index in here]) != torch.stack([before[index] for index in here])
+            found += [here[place] for place in torch.nonzero(others).flatten().tolist()]
+    return sorted(found)
 
 
 def _describe(tensor: Tensor) -> tuple[Any, ...]:
@@ -106,30 +113,52 @@ def _difference(before: tuple[Any, ...], after: tuple[Any, ...]) -> str:
 
 
 class StateMarks:
-    """Fingerprints of each module's state when it was last set: a forward that writes to it shows."""
+    """Fingerprints of what was set in each module's state: a forward that writes to it shows.
+
+    Of what was set, and of nothing else: what a module adds to its state is its own affair, and may have no bytes to read.
+    """
 
     def __init__(self) -> None:
         self._marks: dict[int, dict[str, tuple[tuple[int, ...], Tensor]]] = {}
 
-    def mark(self, module: torch.nn.Module) -> None:
-        """As it is now is right."""
-        self._marks[id(module)] = _state(module)
+    def mark(self, module: torch.nn.Module, names: Iterable[str]) -> None:
+        """These entries are right as they are now; the others stay as they were marked."""
+        self._marks.setdefault(id(module), {}).update(_state(module, names))
+
+    def forget(self, module: torch.nn.Module) -> None:
+        """A new module: what lay at its address before is not it."""
+        self._marks.pop(id(module), None)
 
     def changed(self, module: torch.nn.Module) -> list[str]:
         """Names of entries that hold something else, or are gone; none for a module that was never marked."""
         marked = self._marks.get(id(module))
         if not marked:
             return []
-        now = _state(module)
+        now = _state(module, marked)
         here = [name for name in marked if name in now and now[name][0] == marked[name][0]]
         others = _differing([now[name][1] for name in here], [marked[name][1] for name in here])
         written = {here[index] for index in others} | (set(marked) - set(here))
         return [name for name in marked if name in written]
 
 
-def _state(module: torch.nn.Module) -> dict[str, tuple[tuple[int, ...], Tensor]]:
-    entries = module.state_dict().items()
-    return {name: (tuple(item.shape), fingerprint(item)) for name, item in entries if isinstance(item, Tensor)}
+def registered(module: torch.nn.Module, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and persistent buffers by name, as torch registered them: a module may tell ``state_dict`` otherwise."""
+    own = object.__getattribute__(module, "__dict__")
+    passing = own.get("_non_persistent_buffers_set", ())
+    for table in (own.get("_parameters"), own.get("_buffers")):
+        for name, item in dict.items(table) if isinstance(table, dict) else ():
+            if isinstance(item, Tensor) and name not in passing:
+                yield prefix + name, item
+    below = own.get("_modules")
+    for name, item in dict.items(below) if isinstance(below, dict) and depth < _DEEPEST else ():
+        if isinstance(item, torch.nn.Module):
+            yield from registered(item, f"{prefix}{name}.", depth + 1)
+
+
+def _state(module: torch.nn.Module, names: Iterable[str]) -> dict[str, tuple[tuple[int, ...], Tensor]]:
+    entries = {**module.state_dict(), **dict(registered(module))}
+    found = {name: entries[name] for name in names if isinstance(entries.get(name), Tensor)}
+    return {name: (tuple(item.shape), fingerprint(item)) for name, item in found.items() if has_memory(item)}
 
 
 @dataclass(frozen=True)
@@ -142,8 +171,8 @@ class _Kept:
 class HandedOut:
     """Outputs of many calls, held on to as a caller may: one whose contents change was handed out a second time.
 
-    Small ones only, the latest :data:`MOST` calls, :data:`MOST_BYTES` in all. What lies in an input or in the module's state
-    changes with those and is left out.
+    Small ones only, the latest :data:`MOST` calls, :data:`MOST_BYTES` in all. What lies in an input, or in state that is set
+    from outside between calls, changes with those and is left out. Buffers that a module adds to its state are no such state.
     """
 
     MOST = 64
@@ -153,8 +182,8 @@ class HandedOut:
         self._kept: deque[_Kept] = deque()
         self._bytes = 0
 
-    def add(self, outputs: Sequence[Tensor], claims: Sequence[dict[str, Any]], module: torch.nn.Module) -> None:
-        """Keep what a call returned; ``claims`` say which outputs lie in inputs."""
+    def add(self, outputs: Sequence[Tensor], claims: Sequence[dict[str, Any]], state: Sequence[Tensor]) -> None:
+        """Keep what a call returned; ``claims`` say which outputs lie in inputs, ``state`` is what others set."""
         own = [
             item
             for item, claim in zip(outputs, claims, strict=True)
@@ -162,7 +191,7 @@ class HandedOut:
         ]
         with torch._C.DisableTorchFunction(), torch.no_grad():
             size = sum(TensorSpec.of(item).extent for item in own)
-            if not own or size > self.LARGEST_BYTES or _meet(own, module.state_dict(keep_vars=True).values()):
+            if not own or size > self.LARGEST_BYTES or _meet(own, state):
                 return
             self._kept.append(_Kept(own, [fingerprint(item) for item in own], size))
         self._bytes += size
@@ -187,7 +216,12 @@ class HandedOut:
         return [Finding("output-overwritten", detail)]
 
 
-def _meet(outputs: Sequence[Tensor], state: Iterable[Any]) -> bool:
-    """Whether an output lies in the memory of the module's state."""
-    owned = {item.untyped_storage().data_ptr() for item in state if isinstance(item, Tensor) and item.numel()}
-    return any(item.untyped_storage().data_ptr() in owned for item in outputs)
+def _meet(outputs: Sequence[Tensor], state: Sequence[Tensor]) -> bool:
+    """Whether an output lies in memory of the state: an element of one within the reach of the other."""
+    owned = [_reach(item) for item in state]
+    return any(a < end and start < b for a, b in map(_reach, outputs) for start, end in owned)
+
+
+def _reach(tensor: Tensor) -> tuple[int, int]:
+    first = _DATA_PTR(tensor)
+    return first, first + TensorSpec.of(tensor).extent
