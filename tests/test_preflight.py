@@ -92,6 +92,37 @@ def test_a_forward_that_is_random_whatever_the_seed_is_refused(sandbox: LocalSan
     assert "same input and seed differ" in refusal(sandbox, tmp_path, model(forward))
 
 
+@pytest.mark.parametrize("draw", ["random.random()", "numpy.random.rand()"])
+def test_generators_that_no_candidate_has_seeded_make_a_forward_random(
+    sandbox: LocalSandbox, tmp_path: Path, draw: str
+) -> None:
+    reason = refusal(sandbox, tmp_path, "import random\nimport numpy\n" + model(f"return x + {draw}"))
+    assert "forward is random" in reason
+
+
+@pytest.mark.parametrize(
+    ("constant", "says"),
+    [
+        ("WORKLOADS = [1]", "WORKLOADS must be a dict of dicts of keyword arguments, not [1]"),
+        ("WORKLOADS = {'small': 3}", "WORKLOADS must be a dict of dicts of keyword arguments, not {'small': 3}"),
+        ("WORKLOADS = {3: {'n': 24}}", "dicts whose keys are texts"),
+        ("WORKLOADS = {'small': {'n': object()}}", "a value of type 'object'"),
+        ("TOLERANCE = 'x'", "TOLERANCE must be one number above 0"),
+        ("TOLERANCE = {'float32': 1e-3}", "TOLERANCE must be one number above 0"),
+        ("TOLERANCE = -1", "not -1"),
+        ("TOLERANCE = True", "not True"),
+        ("TOLERANCE = float('nan')", "not nan"),
+        ("TOLERANCE = float('inf')", "not inf"),
+        ("DOMAIN = 'closed'", "DOMAIN must be 'open' or 'declared', not 'closed'"),
+        ("DOMAIN = 3", "not 3"),
+    ],
+)
+def test_a_constant_that_makes_no_sense_is_named(
+    sandbox: LocalSandbox, tmp_path: Path, constant: str, says: str
+) -> None:
+    assert says in refusal(sandbox, tmp_path, model("return x * 2") + f"\n\n{constant}\n")
+
+
 def test_a_failing_import_is_told_with_its_line(sandbox: LocalSandbox, tmp_path: Path) -> None:
     reason = refusal(sandbox, tmp_path, "import no_such_module\n" + model("return x"))
     assert "no_such_module" in reason

@@ -183,7 +183,7 @@ class CaseBuilder:
         again = self.reference.run(inputs, seed, contract=case.contract)
         for index, (first, second) in enumerate(zip(native.values, again.values, strict=True)):
             if not _alike(first, second):
-                where = f"workload {case.name!r}, output {index}"
+                where = f"workload {case.name!r}, output {index}: forward is random"
                 reason = f"{where}: two runs on the same input and seed differ, so there is nothing to compare with"
                 raise ProblemRefused("INVALID_REFERENCE", reason)
 

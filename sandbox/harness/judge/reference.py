@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tilecast.sandbox.harness.judge.extras import FULL as FULL
+from tilecast.sandbox.harness.judge.extras import Workload, read_extras
 from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
 from tilecast.sandbox.harness.judge.landing import Landing
 from tilecast.sandbox.harness.judge.oracle import RawOutputs
@@ -22,9 +24,7 @@ from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree
 from tilecast.sandbox.harness.wire import Message
 
-Workload = dict[str, Any]
 Result = TypeVar("Result")
-FULL = "full"
 _POLL_S = 0.5
 
 
@@ -44,9 +44,9 @@ class Reference:
         """Set once the problem is studied: what fails from then on is no fault of the problem's."""
         self._landing = Landing(session.memory)
         self._device, self._sharers = session.options.device, session.quiet.sharers
-        extras = self._request({"op": "extras"}, "reading of WORKLOADS, TOLERANCE, DOMAIN")["extras"]
-        self.extras = {**decode_tree(extras, []), **_given(problem)}
-        self.workloads: dict[str, Workload] = _workloads(self.extras.get("WORKLOADS"))
+        reply = self._request({"op": "extras"}, "reading of WORKLOADS, TOLERANCE, DOMAIN")
+        self.extras = read_extras(reply["extras"], problem)
+        self.workloads: dict[str, Workload] = self.extras.workloads
 
     @classmethod
     def open(cls, zygotes: Zygotes, problem: Message, device: torch.device) -> Reference:
@@ -70,13 +70,12 @@ class Reference:
     @property
     def tolerance(self) -> float | None:
         """TOLERANCE, None for the default of each dtype."""
-        value = self.extras.get("TOLERANCE")
-        return None if value is None else float(value)
+        return self.extras.tolerance
 
     @property
     def domain(self) -> str:
         """``open`` or ``declared``."""
-        return str(self.extras.get("DOMAIN", "open"))
+        return self.extras.domain
 
     def describe(self, workload: str, *, dry: bool = True) -> Message:
         """Facts of a workload, or ``{"failed": why}`` if a dry run does not work."""
@@ -230,29 +229,6 @@ class Reference:
 def _inputs(prepared: Prepared) -> Message:
     message = prepared.to_message()
     return {"inputs": message["inputs"], "tensors": message["tensors"]}
-
-
-def _given(problem: Message) -> dict[str, Any]:
-    """What ``problem.toml`` says; it wins over the file."""
-    names = {
-        "WORKLOADS": problem.get("workloads"),
-        "TOLERANCE": problem.get("tolerance"),
-        "DOMAIN": problem.get("domain"),
-    }
-    return {name: value for name, value in names.items() if value is not None}
-
-
-def _workloads(given: object) -> dict[str, Workload]:
-    """Named workloads, ``full`` (no arguments) last.
-
-    Raises:
-        ProblemRefused: if WORKLOADS is not a dict of dicts.
-    """
-    if given is None:
-        return {FULL: {}}
-    if not isinstance(given, dict) or not all(isinstance(v, dict) for v in given.values()):
-        raise ProblemRefused("INVALID_REFERENCE", "WORKLOADS must be a dict of dicts of keyword arguments")
-    return {**given, FULL: given.get(FULL, {})}
 
 
 def _refusal(failure: Failure, doing: str) -> ProblemRefused:
