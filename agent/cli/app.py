@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import signal
 import sys
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -114,22 +116,31 @@ def root(
 
 
 def main() -> Any:
-    """Entry point: one line for a user's mistake, its exit code, no traceback."""
+    """Entry point: one line for a user's mistake, its exit code, no traceback; SIGTERM and a lost terminal are as Ctrl-C."""
+    from tilecast.agent.cli.streams import guard
     from tilecast.sandbox.errors import TilecastError
 
     if os.environ.get("NO_COLOR"):
         os.environ.setdefault("TERM", "dumb")
+    guard(goes_on="mcp" in sys.argv[1:2])
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
+            signal.signal(number, _interrupt)
     try:
-        return app()
+        try:
+            return app()
+        finally:
+            sys.stdout.flush()
     except TilecastError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

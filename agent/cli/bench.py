@@ -30,7 +30,7 @@ def bench(
     ] = "auto",
     workload: Annotated[str, typer.Option("--workload", help="The workload to time.")] = "full",
     max_seconds: Annotated[
-        float, typer.Option("--max-seconds", help="Device seconds that one comparison may take.", min=0.1)
+        float, typer.Option("--max-seconds", help="Device seconds that one comparison may take.", min=0.1, max=3600)
     ] = 20.0,
     profile: Annotated[bool, typer.Option("--profile", help="Also say what limits the kernel.")] = False,
     confirm: Annotated[bool, typer.Option("--confirm", help="Time it again in a fresh process, and soak it.")] = False,
@@ -41,7 +41,7 @@ def bench(
 ) -> None:
     """Measure candidates against the baseline: interleaved, with an interval and a verdict; every timed output is checked.
 
-    Exit code 1 if any candidate is rejected.
+    Exit code 1 if any candidate is rejected, 3 if one passed and could not be timed because there is no GPU here.
 
     Example: tilecast bench examples/softmax_cpp examples/softmax_cpp/kernel.py --device cpu
     """

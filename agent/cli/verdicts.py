@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import typer
@@ -10,10 +10,14 @@ import typer
 from tilecast.agent.cli.shared import log_line, print_json
 from tilecast.agent.judging import Inputs
 from tilecast.sandbox.base import ProgressSink
-from tilecast.sandbox.errors import InvalidReference
+from tilecast.sandbox.errors import InvalidReference, TilecastError
 from tilecast.sandbox.schema import EvaluationStatus, Measurement, Verification
 
 Result = TypeVar("Result", bound=Verification)
+PASSED = EvaluationStatus.PASSED
+CPU = "cpu"
+TIMING = {"verdict", "speedup", "latency_ms", "baseline", "samples", "speed_of_light"}
+"""Fields of a document of `bench` that are there only if the candidate passed."""
 
 
 def finish(
@@ -25,10 +29,11 @@ def finish(
     """Print results as they come (or all as one document) and leave with the contract's exit code.
 
     Raises:
-        typer.Exit: 1 if a candidate was rejected, 3 if the machine could not judge one.
+        typer.Exit: 1 if a candidate was rejected, 3 if the machine could not judge or time one.
         InvalidReference: if the problem itself is refused (exit 2); with ``as_json`` that is a document, too.
+        KeyboardInterrupt, TilecastError: what ended it early; what was judged before is printed.
     """
-    results: list[Result] = []
+    results: list[Verification] = []
     try:
         for result in run(log_line):
             results.append(result)
@@ -36,14 +41,46 @@ def finish(
                 show(result)
     except InvalidReference as error:
         if as_json:
-            _print_all([refused(inputs, index, error) for index in range(len(inputs.candidates))])
+            _print_all(
+                [*results, *(refused(inputs, index, error) for index in range(len(results), _asked(inputs)))], inputs
+            )
+        raise
+    except (KeyboardInterrupt, TilecastError):
+        if results:
+            log_line(f"{len(results)} of {_asked(inputs)} candidate(s) were judged before it ended")
+        if as_json and results:
+            _print_all(results, inputs)
         raise
     if as_json:
-        _print_all(results)
+        _print_all(results, inputs)
+    _leave(results)
+
+
+def _leave(results: Sequence[Verification]) -> None:
+    """Exit code 0 if every candidate passed, and was timed where that was asked.
+
+    Raises:
+        typer.Exit: 1 if one was rejected or a device here could not time it, 3 if what is missing is the device.
+    """
+    untimed = [r for r in results if isinstance(r, Measurement) and r.status is PASSED and r.verdict is None]
+    for result in untimed:
+        log_line(f"error: {result.candidate} passed, and was not timed: {_why_untimed(result)}")
     statuses = {result.status for result in results}
-    if statuses == {EvaluationStatus.PASSED}:
+    if statuses == {PASSED} and not untimed:
         return
-    raise typer.Exit(3 if statuses <= {EvaluationStatus.PASSED, EvaluationStatus.ENVIRONMENT_ERROR} else 1)
+    here = any(result.device != CPU for result in untimed)
+    raise typer.Exit(1 if here or not statuses <= {PASSED, EvaluationStatus.ENVIRONMENT_ERROR} else 3)
+
+
+def _why_untimed(result: Measurement) -> str:
+    notes = "; ".join(map(str, result.details.get("notes", [])))
+    return (
+        notes if result.device != CPU else f"{notes or 'its time would mean nothing'}; a GPU is needed (--device cuda)"
+    )
+
+
+def _asked(inputs: Inputs) -> int:
+    return len(inputs.candidates)
 
 
 def refused(inputs: Inputs, index: int, error: InvalidReference) -> Verification:
@@ -60,7 +97,7 @@ def refused(inputs: Inputs, index: int, error: InvalidReference) -> Verification
 def show_verification(result: Verification) -> None:
     """Status, time, and the reason where it was rejected."""
     print(f"{result.candidate}: {result.status} in {result.seconds:.1f} s ({result.device}, {result.sandbox_level})")
-    if result.status is not EvaluationStatus.PASSED:
+    if result.status is not PASSED:
         print(f"  {result.reason}")
         for check in result.checks:
             if not check.passed and check.detail != result.reason:
@@ -71,7 +108,7 @@ def show_measurement(result: Measurement) -> None:
     """Verdict with its interval, or why there is none."""
     if result.speedup is None or result.latency_ms is None:
         show_verification(result)
-        if result.status is EvaluationStatus.PASSED:
+        if result.status is PASSED:
             print("  not timed: there is no device here that runs it as it is meant to run")
         _show_notes(result)
         return
@@ -94,5 +131,9 @@ def _show_notes(result: Measurement) -> None:
         print(f"  note: {note}")
 
 
-def _print_all(results: list[Result]) -> None:
-    print_json([r.model_dump(mode="json", by_alias=True) for r in results] if len(results) != 1 else results[0])
+def _print_all(results: Sequence[Verification], inputs: Inputs) -> None:
+    """One document, a list where several candidates were asked about; what only a timed one has is left out of a rejected one."""
+    documents = [
+        r.model_dump(mode="json", by_alias=True, exclude=None if r.status is PASSED else TIMING) for r in results
+    ]
+    print_json(documents if _asked(inputs) != 1 else documents[0])
