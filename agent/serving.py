@@ -20,6 +20,7 @@ from tilecast.agent.report import wording
 from tilecast.agent.toolbox.base import Hooks, ToolResult
 from tilecast.agent.toolbox.box import Toolbox
 from tilecast.agent.toolbox.workbench import Workbench
+from tilecast.tools.model.conversation import ToolSpec
 
 SERVED = ("load_problem", "device", "forecast", "verify", "bench", "tune", "optimize", "show")
 INSTRUCTIONS = (
@@ -58,10 +59,23 @@ class Served:
         finally:
             self.box.work.close_device()
 
+    def document(self) -> dict[str, Any]:
+        """What is served, and within which budget."""
+        tools = [{"name": s.name, "description": s.description, "input_schema": s.parameters} for s in self._specs()]
+        return {
+            "schema": 1,
+            "server": "tilecast",
+            "instructions": INSTRUCTIONS,
+            "tools": tools,
+            "ledger": self.ledger.document().model_dump(mode="json"),
+        }
+
+    def _specs(self) -> list[ToolSpec]:
+        return [spec for spec in self.box.specs if spec.name in SERVED]
+
     async def _list(self, context: Any, params: Any) -> types.ListToolsResult:
-        specs = [spec for spec in self.box.specs if spec.name in SERVED]
         return types.ListToolsResult(
-            tools=[types.Tool(name=s.name, description=s.description, input_schema=s.parameters) for s in specs]
+            tools=[types.Tool(name=s.name, description=s.description, input_schema=s.parameters) for s in self._specs()]
         )
 
     async def _call(self, context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:

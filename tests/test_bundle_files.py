@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tilecast.sandbox.hardware import catalogue, find_hardware
 from tilecast.sandbox.harness import device_lock
 from tilecast.sandbox.harness.bundles import files, layout, worker
 from tilecast.sandbox.harness.bundles.files import Incomplete, Refused
+from tilecast.sandbox.harness.bundles.worker import main as command_line
 from tilecast.sandbox.problem import load_problem
 from tilecast.sandbox.schema import EvaluationStatus, Measurement
 from tilecast.sandbox.turns import lock_file
@@ -284,3 +286,23 @@ def test_data_sheets_are_found_as_the_host_finds_them() -> None:
 def test_worker_and_runs_take_turns_by_the_same_lock() -> None:
     for facts in (DeviceFacts(kind="cuda", name="x", index=1, uuid="GPU-1/2"), DeviceFacts(kind="cpu", name="x")):
         assert device_lock.lock_path(facts.kind, facts.index, facts.uuid) == lock_file(facts)
+
+
+def test_a_worker_tells_its_result_as_one_document(tmp_path: Path, capsys: Any) -> None:
+    assert command_line([str(tmp_path), "--device", "cpu", "--once", "--json"]) == 0
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert document["schema"] == 1 and (document["done"], document["refused"], document["interrupted"]) == (
+        0,
+        {},
+        False,
+    )
+    assert "there are no bundles" in printed.err
+
+
+@pytest.mark.parametrize("flag", ["--wait", "--for"])
+@pytest.mark.parametrize("value", ["nan", "-1", "soon"])
+def test_a_length_of_time_is_a_number(tmp_path: Path, flag: str, value: str, capsys: Any) -> None:
+    with pytest.raises(SystemExit) as left:
+        command_line([str(tmp_path), "--device", "cpu", "--once", f"{flag}={value}"])
+    assert left.value.code == 2 and f"{value}: must be a number of seconds" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -124,3 +125,13 @@ def test_a_file_that_is_there_is_written_over_only_with_force(tmp_path: Path) ->
 def test_a_users_mistake_is_named(arguments: list[str], words: str) -> None:
     done = CliRunner().invoke(app, ["cluster", *arguments])
     assert isinstance(done.exception, UsageError) and words in str(done.exception)
+
+
+def test_json_is_one_document_that_names_the_files_and_the_commands(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    done = CliRunner().invoke(app, ["cluster", "aws", "--output", str(file), "--json"])
+    document = json.loads(done.stdout)
+    assert (
+        document["schema"] == 1 and Path(document["configuration"]).is_file() and Path(document["settings"]).is_file()
+    )
+    assert set(document["commands"]) == {"start", "run", "stop"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -10,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from tilecast.agent.cli.app import app
 
 anyio = pytest.importorskip("anyio")
 pytest.importorskip("mcp.client.client", reason="the protocol's SDK is not installed")
@@ -82,3 +86,11 @@ def test_limits_hold_for_a_client(folder: Path) -> None:
     before = (folder / "reference.py").read_bytes()
     talk(folder, use, ".", "--max-evals", "4")
     assert (folder / "tuned.py").is_file() and (folder / "reference.py").read_bytes() == before
+
+
+def test_json_tells_what_is_served_and_serves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    done = CliRunner().invoke(app, ["mcp", "--json", "--max-evals", "7"])
+    document = json.loads(done.stdout)
+    assert document["schema"] == 1 and document["ledger"]["evals"]["limit"] == 7
+    assert {"forecast", "verify", "bench"} <= {tool["name"] for tool in document["tools"]}

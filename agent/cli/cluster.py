@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tilecast.agent.cli.shared import JsonOption, print_json
+
 
 def cluster(
     kind: Annotated[str, typer.Argument(help="aws, azure or kubernetes.", show_default=False)],
@@ -29,6 +31,7 @@ def cluster(
         list[str] | None, typer.Option(help="Label of Kubernetes nodes for GPU pods.", metavar="KEY=VALUE")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the configuration of a Ray cluster for `--device ray`; nothing is started, and no secret is in it.
 
@@ -62,9 +65,13 @@ def cluster(
     _refuse_overwriting([file, settings], force)
     _write(file, _text(config, order.kind))
     _write(settings, run_settings(order))
+    told = dict(zip(("start", "run", "stop"), commands(order, str(file), str(settings)), strict=True))
+    if as_json:
+        print_json({"schema": 1, "kind": kind, "configuration": str(file), "settings": str(settings), "commands": told})
+        return
     typer.echo(f"written to {file}; Ray's own loader accepts it. Nothing was started.")
     typer.echo(f"beside it {settings.name}: the [ray] table that asks for GPU nodes; `run` copies it to the head node")
-    for label, command in zip(("start", "run", "stop"), commands(order, str(file), str(settings)), strict=True):
+    for label, command in told.items():
         typer.echo(f"{label:5}  {command}")
 
 

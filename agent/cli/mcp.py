@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tilecast.agent.cli.shared import DeviceOption, RequireSandboxOption, TimeoutOption
+from tilecast.agent.cli.shared import DeviceOption, RequireSandboxOption, TimeoutOption, print_json
 
 
 def mcp(
@@ -19,6 +19,9 @@ def mcp(
     max_gpu_seconds: Annotated[float | None, typer.Option(help="Device seconds.")] = None,
     require_sandbox: RequireSandboxOption = None,
     timeout: TimeoutOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what would be served as one JSON document, and serve nothing.")
+    ] = False,
 ) -> None:
     """Serve forecast, verify, bench, tune, optimize and show over the Model Context Protocol, on stdin and stdout.
 
@@ -54,5 +57,8 @@ def mcp(
     served = Served(settings, limits, Path.cwd())
     if problem is not None:
         served.box.work.load(problem)
+    if as_json:
+        print_json(served.document())
+        return
     with guarded():
         anyio.run(served.run)

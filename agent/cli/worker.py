@@ -7,16 +7,21 @@ from typing import Annotated
 
 import typer
 
+from tilecast.agent.cli.shared import JsonOption
+
 
 def worker(
     folder: Annotated[Path, typer.Argument(help="The folder named after --device bundle:", metavar="DIR")],
     device: Annotated[str, typer.Option("--device", help="cuda[:N] or cpu.", metavar="DEVICE")] = "cuda",
     once: Annotated[bool, typer.Option("--once", help="Do what is there, then stop.")] = False,
-    wait: Annotated[float | None, typer.Option(help="Stop after S seconds without work.", metavar="S")] = None,
-    for_s: Annotated[float | None, typer.Option("--for", help="Begin nothing after S seconds.", metavar="S")] = None,
+    wait: Annotated[float | None, typer.Option(min=0, help="Stop after S seconds without work.", metavar="S")] = None,
+    for_s: Annotated[
+        float | None, typer.Option("--for", min=0, help="Begin nothing after S seconds.", metavar="S")
+    ] = None,
     require_sandbox: Annotated[
         bool, typer.Option("--require-sandbox", help="Refuse to run without full isolation.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Evaluate what a run elsewhere wrote into DIR, one item at a time, and write the results beside it.
 
@@ -28,7 +33,7 @@ def worker(
     from tilecast.sandbox.harness.bundles.worker import main
 
     given = [str(folder), "--device", device]
-    given += ["--once"] * once + ["--require-sandbox"] * require_sandbox
+    given += ["--json"] * as_json + ["--once"] * once + ["--require-sandbox"] * require_sandbox
     given += [] if wait is None else ["--wait", str(wait)]
     given += [] if for_s is None else ["--for", str(for_s)]
     raise typer.Exit(main(given))

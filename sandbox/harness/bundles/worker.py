@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import platform
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from tilecast.sandbox.harness.bundles import confirming, files, layout
 from tilecast.sandbox.harness.bundles.carried import harness_version
 from tilecast.sandbox.harness.bundles.presence import Presence
 from tilecast.sandbox.harness.bundles.queue import Todo, WorkQueue
+from tilecast.sandbox.harness.bundles.telling import document, seconds, told
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.process import JudgeProcess, default_state_dir
 
@@ -34,6 +36,7 @@ TRIES = 2
 INTERRUPTED = 130
 
 Say = Callable[[str], None]
+Tell = Callable[[Message], None]
 
 
 @dataclass(frozen=True)
@@ -93,9 +96,14 @@ class Worker:
         return self.done
 
     @property
-    def has_refused(self) -> bool:
-        """Whether there are bundles that it will not work on."""
-        return bool(self._queue.refused)
+    def refused(self) -> Mapping[str, str]:
+        """Bundles that it will not work on, with the reason."""
+        return self._queue.refused
+
+    @property
+    def incomplete(self) -> Collection[str]:
+        """Bundles that are not all there yet."""
+        return self._queue.incomplete
 
     def why_no_more(self) -> str:
         """Why a worker that ended has nothing to do."""
@@ -137,7 +145,7 @@ class Worker:
         with device_lock.held(device_lock.opened(path), self._say):
             outcome = self._judged(item["op"], self._args(todo), progress)
         took_s = time.time() - began_s
-        self._say(f"[{self.done + 1}] {label}: {_told(outcome)} ({took_s:.1f} s)")
+        self._say(f"[{self.done + 1}] {label}: {told(outcome)} ({took_s:.1f} s)")
         return {
             "kind": "result",
             "harness": self._harness,
@@ -194,20 +202,6 @@ class Worker:
         self.done += 1
 
 
-def _told(outcome: Message) -> str:
-    if not outcome["ok"]:
-        return f"{outcome['error']['kind']}: {outcome['error']['message'].splitlines()[0][:120]}"
-    result = outcome["result"]
-    if "fastest" in result:
-        return f"fastest is {result['fastest']}, {result['times_ms'][result['fastest']]:.4g} ms"
-    text = str(result.get("status", "done"))
-    if result.get("speedup"):
-        text += f", {result['verdict']} {result['speedup']['ratio']:.3f}x, {result['latency_ms']['candidate']:.4g} ms"
-    elif result.get("reason"):
-        text += f": {str(result['reason']).splitlines()[0][:100]}"
-    return text
-
-
 @contextmanager
 def terminable() -> Iterator[None]:
     """SIGTERM, as a queue sends it at the end of a job, is taken like Ctrl-C."""
@@ -222,8 +216,11 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def work(options: WorkerOptions, say: Say) -> int:
-    """Run a worker; the exit code: 0 done, 1 bundles were refused, 2 wrong usage, 3 the machine cannot, 130 interrupted."""
+def work(options: WorkerOptions, say: Say, tell: Tell = lambda document: None) -> int:
+    """Run a worker; the exit code: 0 done, 1 bundles were refused, 2 wrong usage, 3 the machine cannot, 130 interrupted.
+
+    ``tell`` is given the result as a document, also the result so far of a worker that was interrupted.
+    """
     if not options.folder.is_dir():
         print(f"error: {options.folder}: no such folder; give the one named after --device bundle:", file=sys.stderr)
         return 2
@@ -237,6 +234,7 @@ def work(options: WorkerOptions, say: Say) -> int:
             count = worker.run()
     except KeyboardInterrupt:
         say(f"interrupted: {worker.done if worker else 0} item(s) done; run it again to go on")
+        tell(_document(options, worker, True))
         return INTERRUPTED
     except EnvironmentFailure as error:
         print(f"error: {error}", file=sys.stderr)
@@ -245,7 +243,13 @@ def work(options: WorkerOptions, say: Say) -> int:
         print(f"error: {options.folder}: {error}", file=sys.stderr)
         return 3
     say(f"{count} item(s) done, {worker.why_no_more()}")
-    return 1 if worker.has_refused else 0
+    tell(_document(options, worker, False))
+    return 1 if worker.refused else 0
+
+
+def _document(options: WorkerOptions, worker: Worker | None, interrupted: bool) -> Message:
+    done, refused, incomplete = (worker.done, worker.refused, worker.incomplete) if worker else (0, {}, ())
+    return document(str(options.folder), options.device, done, refused, incomplete) | {"interrupted": interrupted}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -254,9 +258,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="DIR", help="the folder after --device bundle:")
     parser.add_argument("--device", default="cuda", help="cuda[:N] or cpu (default cuda)")
     parser.add_argument("--once", action="store_true", help="do what is there, then stop")
-    parser.add_argument("--wait", type=float, metavar="S", help="stop after S seconds without work (default: never)")
-    parser.add_argument("--for", type=float, dest="for_s", metavar="S", help="begin nothing after S seconds")
+    parser.add_argument("--wait", type=seconds, metavar="S", help="stop after S seconds without work (default: never)")
+    parser.add_argument("--for", type=seconds, dest="for_s", metavar="S", help="begin nothing after S seconds")
     parser.add_argument("--require-sandbox", action="store_true", help="refuse to run without full isolation")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout at the end, the log on stderr")
     given = parser.parse_args(arguments)
     expected = os.environ.get("TILECAST_WORKER_FROM")
     if expected is not None and not os.path.abspath(__file__).startswith(expected + os.sep):
@@ -270,7 +275,16 @@ def main(arguments: list[str] | None = None) -> int:
     device = "cuda:0" if given.device == "cuda" else given.device
     folder = given.folder.absolute()
     options = WorkerOptions(folder, device, given.once, given.wait, given.for_s, given.require_sandbox)
-    return work(options, lambda text: print(f"{time.strftime('%H:%M:%S')} {text}", flush=True))
+    log = sys.stderr if given.json else sys.stdout
+
+    def say(text: str) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {text}", file=log, flush=True)
+
+    def tell(document: Message) -> None:
+        if given.json:
+            print(json.dumps(document, ensure_ascii=False), flush=True)
+
+    return work(options, say, tell)
 
 
 if __name__ == "__main__":
