@@ -29,7 +29,7 @@ from tilecast.agent.record.summary import RunHeader
 from tilecast.agent.request import OptimizeRequest
 from tilecast.agent.result import result_of, write_winner
 from tilecast.agent.state import Services
-from tilecast.agent.turns import RunLock, sandbox_turn
+from tilecast.agent.turns import RunLock, make_folder, sandbox_turn
 from tilecast.sandbox.base import DeviceFacts, Preflight
 from tilecast.sandbox.errors import TilecastError, WorkLeft
 from tilecast.sandbox.evidence import EvidenceCollector
@@ -134,6 +134,8 @@ class Engine:
         lock = RunLock(log.run_dir, log.run_id)
         try:
             services = self._services = self._open(log)
+            if self._interrupted:  # before there were services to tell
+                services.interrupted.set()
             try:
                 prepare(services)
                 run_graph(services, log.run_dir)
@@ -186,6 +188,7 @@ class Engine:
             version=own_version(),
         )
         self._record = open_record(request.settings.database_url, request.home)
+        make_folder(run_dir, named=request.run_dir is not None)
         self._log = self._record.create(run_id, header, run_dir, time.monotonic)
         return self._log
 
@@ -202,8 +205,6 @@ class Engine:
         spent, minutes = log.state.spent, log.state.elapsed_s / 60
         ledger = Ledger(self.request.limits, time.monotonic, spent, minutes)
         services = self._services_of(log, ledger)
-        if self._interrupted:
-            services.interrupted.set()
         device = self.parts.device.sandbox.device
         names = (services.proposer.name, services.forecaster.name)
         best = log.state.best_state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from tilecast.agent.budget import Limits
 from tilecast.agent.config import BudgetSettings, Settings
 from tilecast.sandbox.base import EvaluationOptions
 from tilecast.sandbox.errors import UsageError
+from tilecast.sandbox.hardware import require_hardware
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.source import Candidate
 
@@ -52,12 +54,14 @@ class OptimizeRequest:
         """Refuse what cannot be meant.
 
         Raises:
-            UsageError: naming flag and value.
+            UsageError: naming flag and value, before anything of the run is in the record.
         """
         if self.settings.strategy not in STRATEGIES:
             raise UsageError(f"--strategy {self.settings.strategy}: there are {', '.join(STRATEGIES)}")
-        if self.target_speedup is not None and self.target_speedup <= 0:
-            raise UsageError(f"--target-speedup {self.target_speedup}: must be above 0")
+        if self.target_speedup is not None and not 0 < self.target_speedup < math.inf:
+            raise UsageError(f"--target-speedup {self.target_speedup}: must be a number above 0")
+        if self.settings.target is not None:
+            require_hardware(self.settings.target)
         if self.patience is not None and self.patience < 1:
             raise UsageError(f"--patience {self.patience}: must be at least 1")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
 from tilecast.sandbox.turns import device_turn, lock_file, sandbox_turn
 
-__all__ = ["RunLock", "device_turn", "is_worked_on", "lock_file", "sandbox_turn"]
+__all__ = ["RunLock", "device_turn", "is_worked_on", "lock_file", "make_folder", "sandbox_turn"]
 
 
 class RunLock:
@@ -39,6 +39,25 @@ class RunLock:
     def release(self) -> None:
         """Let another process take the run up."""
         os.close(self._descriptor)
+
+
+def make_folder(run_dir: Path, named: bool) -> None:
+    """Before there is a run in the record: a mistake leaves none behind.
+
+    Raises:
+        UsageError: if the folder that the user named cannot be made.
+        EnvironmentFailure: if the one in the user's own folder cannot.
+    """
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if named:
+            raise UsageError(
+                f"--run-dir {run_dir.parent}: {error.strerror}; name a folder that you may write to"
+            ) from error
+        raise EnvironmentFailure(
+            f"the run's folder {run_dir} cannot be made ({error.strerror}); set TILECAST_HOME to a folder that you may write to"
+        ) from error
 
 
 def is_worked_on(run_dir: Path) -> bool:

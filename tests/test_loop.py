@@ -25,8 +25,8 @@ from loop_parts import (
 )
 
 from tilecast.agent.budget import Limits
-from tilecast.agent.engine import Engine
-from tilecast.agent.progress import Finished, Progress, Said
+from tilecast.agent.engine import Engine, open_record
+from tilecast.agent.progress import Began, Finished, Progress, Said
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.problem import load_problem
 
@@ -244,3 +244,23 @@ def test_the_graphs_checkpoint_holds_ids_and_the_phase_only() -> None:
     assert last is not None
     kept = {k: v for k, v in last["channel_values"].items() if not k.startswith(("branch:", "__"))}
     assert kept == {"run": result.run, "phase": "stopped", "index": None}
+
+
+def test_a_mistake_leaves_no_run_in_the_record(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown GPU 'H900'"):
+        make_request(target="H900")
+    (tmp_path / "file").write_text("")
+    engine = Engine(make_request(run_dir=tmp_path / "file"), make=making(Scripted([FASTEST])))
+    with pytest.raises(UsageError, match=f"--run-dir {tmp_path / 'file'}: "):
+        engine.run()
+    assert open_record(None, engine.request.home).runs() == []
+
+
+def test_an_interrupt_while_the_run_is_being_opened_is_not_lost() -> None:
+    def listen(event: Progress) -> None:
+        if isinstance(event, Began):
+            engine.interrupt()
+
+    engine = Engine(make_request(), [listen], make=making(Scripted([FASTEST, variant(64, 1)])))
+    result = engine.run()
+    assert (result.stopped_by, result.candidates.measured) == ("interrupted", 0)
