@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from tilecast.sandbox.cluster.options import ClusterOptions
 from tilecast.sandbox.errors import UsageError
 
 ENVIRONMENT = {"OPENAI_BASE_URL": "base_url", "TILECAST_MODEL": "model", "TILECAST_RECORD_URL": "database_url"}
 """Variables that set a value; ``OPENAI_API_KEY`` is read where it is used and never stored, ``TILECAST_HOME`` by :func:`home`."""
+
+COMMAND_LINE, SURROUNDINGS = "command line", "environment"
 
 
 class Strict(BaseModel):
@@ -31,10 +33,10 @@ class BudgetSettings(Strict):
     """Limits of a run; None is no limit."""
 
     max_evals: int | None = Field(default=None, gt=0)
-    max_gpu_seconds: float | None = Field(default=None, gt=0)
+    max_gpu_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     max_tokens: int | None = Field(default=None, gt=0)
-    max_usd: float | None = Field(default=None, gt=0)
-    max_minutes: float | None = Field(default=None, gt=0)
+    max_usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_minutes: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 class KernelSettings(Strict):
@@ -113,6 +115,13 @@ class Settings(Strict):
     origin: dict[str, str] = Field(default={}, exclude=True)
     """Where each value that is not a default came from."""
 
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, value: str | None) -> str | None:
+        from tilecast.tools.model.settings import checked_url
+
+        return None if value is None else checked_url(value)
+
     @property
     def cluster(self) -> ClusterOptions:
         """The table ``[ray]``, bound to the GPU model of ``target``."""
@@ -141,7 +150,7 @@ def resolve(
     folder = cwd or Path.cwd()
     merged: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    layers = [*_files(folder, environ), ("environment", _environment(environ)), ("command line", _nested(flags or {}))]
+    layers = [*_files(folder, environ), (SURROUNDINGS, _environment(environ)), (COMMAND_LINE, _nested(flags or {}))]
     for name, values in layers:
         _validate(values, name)
         for key, value in values.items():
@@ -155,14 +164,41 @@ def resolve(
 
 def _validate(values: Mapping[str, Any], where: str) -> Settings:
     try:
-        return Settings.model_validate(values)
+        settings = Settings.model_validate(values)
     except ValidationError as error:
         # Where a value may be one of several kinds, each kind complains: the unknown key says most.
         first = min(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             raise UsageError(f"{where}: {_unknown(first['loc'])}") from None
-        raise UsageError(f"{where}: {key} = {first['input']!r}: {first['msg']}") from None
+        said = first["msg"].removeprefix("Value error, ")
+        if where == COMMAND_LINE:
+            raise UsageError(f"{_flag(str(first['loc'][-1]))} {first['input']}: {said}") from None
+        variable = next((name for name, value in ENVIRONMENT.items() if where == SURROUNDINGS and value == key), "")
+        raise UsageError(f"{variable or f'{where}: {key}'} = {first['input']!r}: {said}") from None
+    if settings.models:
+        _check_models(settings, where)
+    return settings
+
+
+def _check_models(settings: Settings, where: str) -> None:
+    """Every model's table, also of one that is not asked this time: a misspelt key is told before it matters.
+
+    Raises:
+        UsageError: naming file and key.
+    """
+    from tilecast.tools.model.settings import model_settings
+
+    for name in settings.models:
+        try:
+            model_settings(name, settings.models, None)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+
+
+def _flag(key: str) -> str:
+    """The flag that sets a value: named as the value is, but for its unit."""
+    return f"--{key.removesuffix('_s').replace('_', '-')}"
 
 
 TABLES: dict[str, type[Strict]] = {

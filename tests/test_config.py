@@ -73,3 +73,15 @@ def test_a_checkout_may_not_say_where_the_key_goes(tmp_path: Path, text: str) ->
     (tmp_path / "tilecast.toml").write_text(text)
     with pytest.raises(UsageError, match="stranger's server"):
         resolve({}, tmp_path, env)
+
+
+@pytest.mark.parametrize("table", ["temperatur = 1", "temperature = 'hot'", "price = {input = 1}"])
+def test_a_models_table_is_checked_whichever_model_is_asked(tmp_path: Path, table: str) -> None:
+    (tmp_path / "tilecast.toml").write_text(f'model = "builtin"\n[models."other"]\n{table}\n')
+    with pytest.raises(UsageError, match=rf'tilecast.toml: .*models\."other"\.{table.split()[0]}'):
+        resolve({}, tmp_path, environ(tmp_path))
+
+
+def test_an_address_that_is_none_is_told_by_its_variable(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^OPENAI_BASE_URL = 'localhost:8000': must be a URL such as http"):
+        resolve({}, tmp_path, environ(tmp_path, OPENAI_BASE_URL="localhost:8000"))

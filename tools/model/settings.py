@@ -67,9 +67,7 @@ class ModelSettings(Document):
     @field_validator("base_url")
     @classmethod
     def _is_url(cls, value: str | None) -> str | None:
-        if value is not None and (urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname):
-            raise ValueError("must be a URL such as http://127.0.0.1:8000/v1")
-        return value
+        return None if value is None else checked_url(value)
 
     @property
     def host(self) -> str:
@@ -128,6 +126,17 @@ def model_settings(name: str, table: Mapping[str, Mapping[str, Any]], base_url: 
             known = ", ".join(field for field in ModelSettings.model_fields if field != "name")
             raise UsageError(f"unknown key {key}: known are {known}; request parameters belong into `extra`") from None
         raise UsageError(f"{key} = {first['input']!r}: {first['msg']}") from None
+
+
+def checked_url(value: str) -> str:
+    """The same, if it can be a server's address.
+
+    Raises:
+        ValueError: saying how one looks.
+    """
+    if urlsplit(value).scheme not in ("http", "https") or not urlsplit(value).hostname:
+        raise ValueError("must be a URL such as http://127.0.0.1:8000/v1")
+    return value
 
 
 @lru_cache(maxsize=1)
