@@ -207,10 +207,14 @@ class EvidenceCollector:
         file = self._file(key)
         if file is None:
             return
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as temporary:
-            temporary.write(evidence.model_dump_json().encode())
-        os.replace(temporary.name, file)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as temporary:
+                temporary.write(evidence.model_dump_json().encode())
+            os.replace(temporary.name, file)
+        except OSError:
+            # A cache that cannot be written costs the next one its time, and nobody their answer.
+            return
 
 
 def _evidence(answer: dict[str, Any], problem: Problem, candidate: Candidate, aim: Target, workload: str) -> Evidence:

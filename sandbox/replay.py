@@ -147,7 +147,8 @@ class ReplaySandbox:
             given = record.find(Candidate(name="baseline", source=options.baseline_source))
             if given is None or given.ms is None:
                 raise UsageError("the baseline file given was never measured; under replay only recorded ones can be")
-            return given.candidate, given
+            # Named as it was given, as on a device.
+            return given.candidate if options.baseline == "auto" else options.baseline, given
         times = self.baselines(problem, options, progress)
         name = times.fastest if options.baseline == "auto" else options.baseline
         for key, label in BASELINE_NAMES.items():

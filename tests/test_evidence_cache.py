@@ -114,3 +114,10 @@ def test_a_lost_job_is_the_candidates_and_a_broken_machine_is_not(
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(EnvironmentFailure, match="did not start"):
         ServerRunner().run({})
+
+
+def test_a_cache_that_cannot_be_written_costs_nobody_their_answer() -> None:
+    runner = CountingRunner()
+    collector = EvidenceCollector(Path("/dev/null/cache"), runners=[runner])
+    found = collector.collect(parts.problem(), Candidate(name="a", source=parts.ADD), "h200")
+    assert not found.cached and len(runner.asked) == 1

@@ -95,6 +95,12 @@ def test_named_baseline_and_margin(folder: Path) -> None:
         measure(folder, KERNEL, baseline="compile")
 
 
+def test_a_baseline_file_is_named_as_it_was_given(folder: Path) -> None:
+    slower = KERNEL.replace("1", "2")
+    result = measure(folder, KERNEL, baseline="base/kernel.py", baseline_source=slower)
+    assert (result.baseline, result.latency_ms.baseline) == ("base/kernel.py", 1.0)  # type: ignore[attr-defined]
+
+
 def test_failed_and_unknown_candidates_carry_no_time(folder: Path) -> None:
     failed = measure(folder, KERNEL.replace("1", "3"), timeout_s=11.0)
     assert (failed.status, failed.latency_ms, failed.seconds) == (EvaluationStatus.TIMEOUT, None, 11.0)  # type: ignore[attr-defined]
