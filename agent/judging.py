@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from tilecast.agent.config import Settings
 from tilecast.agent.devices import make_sandbox
 from tilecast.agent.report import wording
-from tilecast.sandbox.base import EvaluationOptions, ProgressSink, Sandbox
-from tilecast.sandbox.errors import InvalidReference, ProblemError
+from tilecast.sandbox.base import EvaluationOptions, Preflight, ProgressSink, Sandbox
+from tilecast.sandbox.errors import InvalidReference, ProblemError, UsageError
 from tilecast.sandbox.problem import Problem, load_problem
 from tilecast.sandbox.schema import EvaluationStatus, Measurement, Verification
 from tilecast.sandbox.source import Candidate, load_candidate
@@ -84,9 +84,11 @@ def benchmark_all(
 
     Raises:
         ProblemError: if the reference does not pass its own preflight.
+        UsageError: for a workload that the problem does not have.
     """
     with opened(settings, inputs.problem, say) as sandbox:
-        check_reference(sandbox, inputs.problem, say)
+        answer = check_reference(sandbox, inputs.problem, say)
+        _check_workload(options.workload, answer)
         if options.baseline_source is None and options.baseline == "auto":
             times = sandbox.baselines(inputs.problem, options, say)
             options = options.model_copy(update={"baseline": times.fastest})
@@ -108,7 +110,18 @@ def lint(problem: Problem, settings: Settings, say: ProgressSink) -> dict[str, A
         return sandbox.lint(problem, say)
 
 
-def check_reference(sandbox: Sandbox, problem: Problem, say: ProgressSink) -> None:
+def _check_workload(name: str, answer: Preflight) -> None:
+    """Whether the problem has the workload to time.
+
+    Raises:
+        UsageError: naming those that there are.
+    """
+    known = [item.name for item in answer.facts.workloads] if answer.facts is not None else [name]
+    if name not in known:
+        raise UsageError(f"--workload {name}: the problem has no such workload; there are {', '.join(known)}")
+
+
+def check_reference(sandbox: Sandbox, problem: Problem, say: ProgressSink) -> Preflight:
     """Preflight.
 
     Raises:
@@ -120,6 +133,7 @@ def check_reference(sandbox: Sandbox, problem: Problem, say: ProgressSink) -> No
         raise InvalidReference(f"{problem.path}: {answer.status}: {answer.reason}")
     if answer.status is not EvaluationStatus.PASSED:
         raise ProblemError(f"{problem.path}: {answer.status}: {answer.reason}")
+    return answer
 
 
 def _named(result: Result, candidate: Candidate) -> Result:

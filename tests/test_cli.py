@@ -13,8 +13,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
-from tilecast.agent.cli.app import COMMANDS
+from tilecast.agent.cli.app import COMMANDS, app
 
 REFERENCE = """
 import torch
@@ -144,6 +145,13 @@ def test_a_refused_problem_is_exit_2_and_still_a_document(problem: Path) -> None
         (["verify", ".", "right.py", "--device", "cuda:99"], 3, "cuda:99"),
         (["bench", ".", "right.py", "--baseline", "fast.py"], 2, "fast.py: no such file"),
         (["forecast", ".", "broken.py", "--target", "H200"], 2, "broken.py:1: does not parse"),
+        (["verify", ".", "right.py", "--timeout", "inf"], 2, "--timeout inf: "),
+        (["bench", ".", "right.py", "--device", "cpu", "--workload", "huge"], 2, "there are small, full"),
+        (["optimize", ".", "--max-minutes", "inf"], 2, "--max-minutes inf: "),
+        (["optimize", ".", "--max-usd", "-1"], 2, "--max-usd -1.0: "),
+        (["optimize", ".", "--target-speedup", "nan"], 2, "--target-speedup nan: must be a number above 0"),
+        (["optimize", ".", "--target", "H900"], 2, "unknown GPU 'H900'"),
+        (["show", ""], 2, "no run ''"),
     ],
 )
 def test_a_mistake_is_one_line(problem: Path, arguments: list[str], code: int, says: str) -> None:
@@ -152,6 +160,48 @@ def test_a_mistake_is_one_line(problem: Path, arguments: list[str], code: int, s
     assert says in run.stderr
     assert "Traceback" not in run.stderr
     assert run.stderr.strip().splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["forecast", ".", "right.py", "--target", "h200", "--baseline-ms"],
+        ["bench", ".", "right.py", "--device", "cpu", "--max-seconds"],
+        ["runs", "--limit"],
+        ["worker", ".", "--device", "cpu", "--once", "--wait"],
+        ["worker", ".", "--device", "cpu", "--once", "--for"],
+        ["study", ".", "--seeds"],
+    ],
+)
+@pytest.mark.parametrize("value", ["nan", "-1", "1e400", "x"])
+def test_a_number_that_makes_no_sense_is_refused_with_its_flag(
+    problem: Path, arguments: list[str], value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(problem)
+    if value == "1e400" and arguments[0] == "worker":
+        return  # endless: that is what a worker does
+    done = CliRunner().invoke(app, [*arguments, value])
+    assert done.exit_code == 2, done.output
+    assert arguments[-1] in done.output
+
+
+def test_every_command_takes_json() -> None:
+    from tilecast.agent.cli import forecaster
+
+    functions = [getattr(importlib.import_module(m), a) for n, (m, a) in COMMANDS.items() if n != "forecaster"]
+    for function in [*functions, forecaster.fit, forecaster.evaluate]:
+        hints = get_type_hints(function, include_extras=True).values()
+        declared = {
+            name
+            for hint in hints
+            for option in _options(hint)
+            for name in (option.default, *(option.param_decls or ()))
+        }
+        assert "--json" in declared, function.__name__
+
+
+def test_a_list_of_no_runs_of_one_problem_says_so() -> None:
+    assert "no runs of problem 'nosuch' yet" in CliRunner().invoke(app, ["runs", "--problem", "nosuch"]).stdout
 
 
 def test_lint_of_a_sound_problem(problem: Path) -> None:

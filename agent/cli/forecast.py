@@ -28,7 +28,8 @@ def forecast(
         bool, typer.Option("--evidence/--no-evidence", help="Compile for the target first (about a second a kernel).")
     ] = False,
     baseline_ms: Annotated[
-        float | None, typer.Option(min=0, help="Measured milliseconds of eager; otherwise as recorded, else forecast.")
+        float | None,
+        typer.Option(min=1e-6, max=1e9, help="Measured milliseconds of eager; otherwise as recorded, else forecast."),
     ] = None,
     weights: Annotated[str | None, typer.Option(help="Forecaster weights (default: those shipped).")] = None,
     model: Annotated[str | None, typer.Option(help="Language model, for llm and ensemble.")] = None,

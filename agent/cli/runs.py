@@ -12,13 +12,15 @@ if TYPE_CHECKING:
     from tilecast.agent.record.summary import RunSummary
 
 
+MOST = 1_000_000
+"""Most runs that can be asked for; a database takes no number of any size."""
 FITTED = 100
 """Most rows that are fitted to the width of the terminal; longer lists are for programs, a line a run."""
 
 
 def runs(
     problem: Annotated[str | None, typer.Option(help="Only runs of the problem with this name.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")] = 30,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many, newest first.")] = 30,
     everything: Annotated[bool, typer.Option("--all", "-a", help="All of them.")] = False,
     json_output: JsonOption = False,
 ) -> None:
@@ -32,7 +34,8 @@ def runs(
         print_json({"schema": 1, "runs": [{**run.model_dump(), "status": status(run)} for run in found]})
         return
     if not found:
-        typer.echo("no runs yet; begin one with: tilecast optimize PROBLEM")
+        about = "" if problem is None else f" of problem {problem!r}"
+        typer.echo(f"no runs{about} yet; begin one with: tilecast optimize PROBLEM")
         return
     for line in _table(found):
         typer.echo(line)

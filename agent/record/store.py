@@ -104,7 +104,7 @@ class Record:
         Raises:
             UsageError: if there is none, or more than one.
         """
-        if Path(name).is_dir():
+        if name and Path(name).is_dir():
             name = Path(name).resolve().name
         with self.engine.connect() as connection:
             newest = select(RUNS.c.id).order_by(RUNS.c.created_at.desc(), RUNS.c.id.desc())
