@@ -41,14 +41,16 @@ class Outlet(io.FileIO):
 
 
 def guard(goes_on: bool) -> None:
-    """Put outlets under standard output and standard error; a terminal is left as it is.
+    """Put outlets under standard output and standard error; a terminal, and what a caller put in their place, is left as it is.
 
     Args:
         goes_on: whether the command goes on when nobody reads its log any more (a server does). Otherwise that is taken as
             Ctrl-C: who closed the log of a run wants it to end, and it ends in order.
     """
-    sys.stdout = _guarded(sys.stdout, 1, lambda: None, _no_room)
-    sys.stderr = _guarded(sys.stderr, 2, (lambda: None) if goes_on else _interrupt, lambda error: None)
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _guarded(sys.stdout, 1, lambda: None, _no_room)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _guarded(sys.stderr, 2, (lambda: None) if goes_on else _interrupt, lambda error: None)
 
 
 def _guarded(
