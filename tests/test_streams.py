@@ -87,3 +87,15 @@ def test_what_was_judged_before_an_interrupt_is_printed(problem: Path, number: s
     assert process.returncode == 130
     assert [item["status"] for item in json.loads(printed)] == ["PASSED"]
     assert "1 of 2 candidate(s) were judged" in told and "Traceback" not in told
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_name_that_the_encoding_lacks_is_no_traceback(problem: Path, form: list[str]) -> None:
+    kernel = problem / "größe 核.py"
+    kernel.write_text(RIGHT)
+    process = begun(
+        "verify", problem, kernel, "--device", "cpu", *form, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    printed, told = process.communicate(timeout=110)
+    assert process.returncode == 0, told
+    assert json.loads(printed)["candidate"] == "größe 核" if form else "PASSED" in printed

@@ -49,7 +49,7 @@ def chat(
     Without a key the slash commands work all the same. What is said about speed is held against the record.
 
     Examples: tilecast chat examples/softmax | tilecast chat examples/softmax -p "what limits the kernel?"
-    | echo "/bench kernel.py" | tilecast chat examples/softmax --print
+    | echo "/bench examples/softmax/kernel.py" | tilecast chat examples/softmax --print
     """
     from tilecast.agent.chat.opening import Asked
 

@@ -53,9 +53,12 @@ RunArgument = Annotated[
 def print_json(document: Any) -> None:
     """One document on stdout: a model, or plain values."""
     if hasattr(document, "model_dump_json"):
-        sys.stdout.write(document.model_dump_json(by_alias=True) + "\n")
+        text = document.model_dump_json(by_alias=True)
     else:
-        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+        text = json.dumps(document, ensure_ascii=False)
+    if "utf" not in (sys.stdout.encoding or "").lower():  # in JSON a character has an escape of its own
+        text = json.dumps(json.loads(text))
+    sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 

@@ -59,13 +59,16 @@ def _guarded(
     if stream is None:  # closed before the command began: nobody reads it
         return open(os.devnull, "w", encoding="utf-8")
     assert isinstance(stream, io.TextIOWrapper)
+    # A name that the encoding lacks is told all the same; standard error does so by itself.
+    errors = "backslashreplace" if stream.errors == "strict" else stream.errors
     if stream.isatty():
+        stream.reconfigure(errors=errors)
         return stream
     stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(Outlet(descriptor, lost, full)),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors=errors,
         line_buffering=stream.line_buffering,
     )
 
