@@ -18,6 +18,7 @@ import pytest
 import torch
 import torch.testing._comparison as comparison
 
+from tilecast.sandbox.harness.worker import guards
 from tilecast.sandbox.harness.worker.bindings import Bindings
 from tilecast.sandbox.harness.worker.calling import Caller
 from tilecast.sandbox.harness.worker.guards import CallState, HostGenerators, false_clocks
@@ -168,6 +169,7 @@ def put_back() -> Iterator[None]:
     gc.enable()
     torch.autograd.set_detect_anomaly(False)
     torch.backends.mkldnn.enabled = True
+    torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.enable_flash_sdp(True)
 
 
@@ -206,6 +208,20 @@ def test_processors_that_the_judge_chose_for_timing_are_no_finding(put_back: Non
     assert before.changes(CallState.take(False)) == []
     os.sched_setaffinity(0, {one})
     assert len(before.changes(CallState.take(False))) == 1
+
+
+def test_only_settings_of_how_torch_computes_are_granted(put_back: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those that make calls look faster, nor those that watch or interrupt others."""
+    before, name = CallState.take(False), "torch.get_float32_matmul_precision()"
+    monkeypatch.setattr(guards, "_granted", {})
+    guards.grant({name: "'medium'", "gc.isenabled()": "False"})
+    torch.set_float32_matmul_precision("medium")
+    gc.disable()
+    later = CallState.take(False)
+    assert before.numerical_changes(later) == {name: "'medium'"}
+    assert [item.detail for item in before.changes(later)] == ["gc.isenabled() was True, is now False"]
+    torch.set_float32_matmul_precision("high")
+    assert len(before.changes(CallState.take(False))) == 2
 
 
 @pytest.mark.parametrize("reseed", [lambda: random.seed(0), lambda: np.random.seed(7)])

@@ -149,6 +149,31 @@ def test_a_constructor_sets_the_seed_only_where_the_references_does(zygotes: Zyg
     assert verified(zygotes, studied(RESEEDS), RESEEDS)[0] == "PASSED"
 
 
+PRECISE = """
+torch.set_float32_matmul_precision("LEVEL")
+
+
+class NAME(nn.Module):
+    @torch.inference_mode()
+    def forward(self, x):
+        return x @ x.t()
+"""
+
+
+def test_how_torch_computes_may_be_set_as_the_reference_sets_it_and_in_no_other_way(
+    zygotes: Zygotes, studied: Studied
+) -> None:
+    """Who kept the problem's own header was told that he had changed his process."""
+    study = studied(PRECISE.replace("LEVEL", "high"))
+    assert study.reference.settings == {"torch.get_float32_matmul_precision()": "'high'"}
+    for level, status in (("high", "PASSED"), ("highest", "PASSED"), ("medium", "REWARD_HACK")):
+        found, reason = verified(zygotes, study, PRECISE.replace("LEVEL", level))
+        assert found == status, reason
+    strict = studied(PRECISE.replace("LEVEL", "highest"))
+    assert strict.reference.settings == {}
+    assert verified(zygotes, strict, PRECISE.replace("LEVEL", "high"))[0] == "REWARD_HACK"
+
+
 POPS = """
 class NAME(nn.Module):
     def forward(self, x, more):

@@ -109,7 +109,7 @@ class CandidateRun:
         self.progress("importing and building")
         # Where configurations will be tried, the reference is needed for them before the segments.
         self.questions.begin(first_calls=True, segments="autotune" not in source)
-        session.load(source)
+        session.load(source, settings=self.study.reference.settings)
         refuse_findings(session, "import")
         self._build(session)
         self.phases.end("load")
@@ -207,7 +207,7 @@ class CandidateRun:
         self.progress("looking for library calls")
         case = next((c for c in self.study.cases if any(spec.elements for spec in c.specs)), self.study.cases[0])
         with self.owner.session(self.options, source, cache) as session:
-            session.load(source)
+            session.load(source, settings=self.study.reference.settings)
             session.construct("ModelNew", case.arguments, slot=case.name)
             if case.state:
                 session.set_parameters(case.state)

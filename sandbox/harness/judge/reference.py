@@ -42,6 +42,8 @@ class Reference:
         self.workload = ""
         self.proven = False
         """Set once the problem is studied: what fails from then on is no fault of the problem's."""
+        self.settings: dict[str, str] = {}
+        """How torch computes where the reference ran, as far as the reference has changed that: see :meth:`note_settings`."""
         self._landing = Landing(session.memory)
         self._device, self._sharers = session.options.device, session.quiet.sharers
         reply = self._request({"op": "extras"}, "reading of WORKLOADS, TOLERANCE, DOMAIN")
@@ -76,6 +78,11 @@ class Reference:
     def domain(self) -> str:
         """``open`` or ``declared``."""
         return self.extras.domain
+
+    def note_settings(self) -> None:
+        """After it has run: a candidate may set what the reference sets."""
+        found = self._request({"op": "settings"}, "reading of settings")["settings"]
+        self.settings = {str(name): str(value) for name, value in found.items()}
 
     def describe(self, workload: str, *, dry: bool = True) -> Message:
         """Facts of a workload, or ``{"failed": why}`` if a dry run does not work."""

@@ -56,9 +56,15 @@ class Session(WorkerLink):
 
     # Loading -----------------------------------------------------------------------------------------------------
 
-    def load(self, source: str, name: str = "candidate", *, guarded: bool = True) -> list[str]:
-        """Import a file from its text; returns its public names. Its binding (nonce) is handed over afterwards."""
-        reply = self.request({"op": "load", "source": source, "name": name, "guarded": guarded}, "import")
+    def load(
+        self, source: str, name: str = "candidate", *, guarded: bool = True, settings: dict[str, str] | None = None
+    ) -> list[str]:
+        """Import a file from its text; returns its public names. Its binding (nonce) is handed over afterwards.
+
+        ``settings`` of how torch computes are the problem's own: the file may make them too.
+        """
+        message = {"op": "load", "source": source, "name": name, "guarded": guarded, "settings": settings or {}}
+        reply = self.request(message, "import")
         self._bind()
         return [str(item) for item in reply.get("names", [])]
 

@@ -32,7 +32,10 @@ def refuse_reseeding(session: Session, case: WorkloadCase) -> None:
         Rejected: if the constructor set it, and the reference's does not.
     """
     if session.reseeded and not case.reseeds:
-        detail = "its constructor sets the seed of torch's global random generator, which the reference leaves alone"
+        detail = (
+            "its constructor sets the seed of torch's global random generator, which the reference leaves alone: "
+            "draw from a torch.Generator of its own, or within torch.random.fork_rng()"
+        )
         raise Rejected("REWARD_HACK", f"workload {case.name!r}: {detail}", "rng", case.name)
 
 

@@ -65,6 +65,7 @@ def study_problem(zygotes: Zygotes, problem: Message, device: torch.device, prog
         check_sensitivity(builder, cases)
         rng = private_random()
         makers = {case.name: ScriptMaker(builder, case, rng) for case in cases}
+        reference.note_settings()
         reference.proven = True
         return Study(reference, builder, cases, makers, notes=notes)
     except BaseException:

@@ -49,6 +49,20 @@ _BUILD_VARIABLES = (
 _PROCESSORS = "processors it may run on"
 _pinned: set[tuple[int, ...]] = set()
 """Processors that the judge pinned this process to, for timing: no doing of the candidate's."""
+_NUMERICAL = (
+    "torch.get_default_dtype()",
+    "torch.get_float32_matmul_precision()",
+    "torch.are_deterministic_algorithms_enabled()",
+    "torch.backends.cudnn.allow_tf32",
+    "reduced precision reductions",
+    "torch.get_flush_denormal",
+    "torch.backends.mkldnn.enabled",
+    "torch.backends.cudnn.enabled",
+    "scaled dot product backends",
+)
+"""Settings of how torch computes: where a problem's reference makes one, it is part of the problem."""
+_granted: dict[str, str] = {}
+"""Those that the reference makes, with its values (as ``repr``)."""
 _HOOKS = (
     "_global_forward_hooks",
     "_global_forward_pre_hooks",
@@ -146,7 +160,7 @@ class CallState:
         found = [
             Finding("global-state", f"{name} was {value!r}, is now {later.settings[name]!r}")
             for name, value in self.settings.items()
-            if later.settings[name] != value and not (name == _PROCESSORS and later.settings[name] in _pinned)
+            if later.settings[name] != value and not _is_the_judges(name, later.settings[name])
         ]
         for name in sorted(set(self.environment) | set(later.environment)):
             if name.startswith(_LIBRARY_VARIABLES):
@@ -160,6 +174,10 @@ class CallState:
             found.append(Finding("stream", f"current (device, stream) was {self.stream}, is now {later.stream}"))
         return found
 
+    def numerical_changes(self, later: CallState) -> dict[str, str]:
+        """Settings of how torch computes that are others later, with their values then (as ``repr``)."""
+        return {name: repr(later.settings[name]) for name in _NUMERICAL if later.settings[name] != self.settings[name]}
+
     def rng_changed(self, later: CallState) -> bool:
         """Whether a global random generator of torch moved."""
         return self.rng != later.rng or self.cuda_rng != later.cuda_rng
@@ -168,6 +186,16 @@ class CallState:
 def pinned(processors: set[int]) -> None:
     """The judge has put this process on these processors."""
     _pinned.add(tuple(sorted(processors)))
+
+
+def grant(settings: dict[str, str]) -> None:
+    """A candidate may set these as the reference does."""
+    _granted.update({name: value for name, value in settings.items() if name in _NUMERICAL})
+
+
+def _is_the_judges(name: str, value: Any) -> bool:
+    """Whether it was the judge who set it, or his reference that does so too."""
+    return value in _pinned if name == _PROCESSORS else _granted.get(name) == repr(value)
 
 
 class _Timespec(ctypes.Structure):

@@ -57,6 +57,7 @@ class Worker:
             "recheck": self.caller.recheck,
             "forget": self._forget,
             "guards": self._guards,
+            "settings": self._settings,
             "lock": self._lock,
             "stubs": lambda message: self.stubs.to_message(),
             **TimingHandlers(self.caller, self.device).handlers(),
@@ -105,6 +106,7 @@ class Worker:
 
     def _load(self, message: Message) -> Message:
         source = str(message["source"])
+        guards.grant(message.get("settings", {}))
         self._wake(message)
         if self.device.type == "cuda":
             self.stubs.install()
@@ -196,6 +198,12 @@ class Worker:
         found = [*self._bindings.changes(), *guards.false_clocks()]
         found += [*self._imported_from.changes(now, importing=True), *self._interpreted()]
         return {"findings": [item.to_message() for item in found[:20]]}
+
+    def _settings(self, message: Message) -> Message:
+        """How torch computes since the import, where that is otherwise than before."""
+        if self._imported_from is None:
+            return {"settings": {}}
+        return {"settings": self._imported_from.numerical_changes(guards.CallState.take(self.device.type == "cuda"))}
 
     def _interpreted(self) -> list[guards.Finding]:
         """What an interpreter met, also where the candidate swallowed its exception and took another way."""

@@ -187,7 +187,7 @@ class _TimedRun(CandidateRun):
             self.progress("confirming in a fresh process")
             with self.owner.session(self.options, source, None) as fresh:
                 fresh.extend(2 * chosen.max_seconds + _OVERHEAD_S)
-                fresh.load(source)
+                fresh.load(source, settings=self.study.reference.settings)
                 fresh.construct("ModelNew", bench.case.arguments, seed=0)
                 if bench.case.state:
                     fresh.set_parameters(bench.case.state)
