@@ -112,6 +112,30 @@ def test_an_entry_that_is_gone_or_of_another_shape_was_written_to() -> None:
     assert marks.changed(module) == ["weight", "bias"]
 
 
+def test_small_pieces_of_large_storages_do_not_keep_those_alive() -> None:
+    """An answer may be the last row of something large: sixty-four of those were more than a device has."""
+    kept, large = HandedOut(), HandedOut.MOST_BYTES // 4
+    for _ in range(3):
+        for size in (3 * large, 64, 5 * large):
+            output = torch.zeros(size, dtype=torch.uint8)[-8:]
+            _add(kept, output, [])
+            assert kept.held_bytes <= max(HandedOut.MOST_BYTES, size)
+    output.fill_(1)
+    assert [item.rule for item in kept.changes()] == ["output-overwritten"]
+    for _ in range(100):
+        _add(kept, torch.zeros(8), [])
+    assert kept.held_bytes == HandedOut.MOST * 32
+
+
+def test_a_ring_within_one_large_storage_is_found() -> None:
+    kept, slab = HandedOut(), torch.zeros(HandedOut.MOST_BYTES + 400, dtype=torch.uint8)
+    for call in range(40):
+        _add(kept, slab[10 * call : 10 * call + 10].fill_(call), [])
+    assert kept.changes() == []
+    slab[3] = 99
+    assert "40 calls ago" in kept.changes()[0].detail
+
+
 class _Tells(torch.nn.Linear):
     """Its ``state_dict`` says what it likes."""
 

@@ -161,17 +161,19 @@ def _state(module: torch.nn.Module, names: Iterable[str]) -> dict[str, tuple[tup
     return {name: (tuple(item.shape), fingerprint(item)) for name, item in found.items() if has_memory(item)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Kept:
     outputs: list[Tensor]
     prints: list[Tensor]
-    size: int
+    storages: dict[int, int]
+    """Address and bytes of what is kept alive with them: an output may be a small piece of a large storage."""
 
 
 class HandedOut:
     """Outputs of many calls, held on to as a caller may: one whose contents change was handed out a second time.
 
-    Small ones only, the latest :data:`MOST` calls, :data:`MOST_BYTES` in all. What lies in an input, or in state that is set
+    Small ones only, the latest :data:`MOST` calls; what they keep alive is :data:`MOST_BYTES` in all, or the storage of the
+    latest alone with all that was handed out of it. What lies in an input, or in state that is set
     from outside between calls, changes with those and is left out. Buffers that a module adds to its state are no such state.
     """
 
@@ -180,7 +182,6 @@ class HandedOut:
 
     def __init__(self) -> None:
         self._kept: deque[_Kept] = deque()
-        self._bytes = 0
 
     def add(self, outputs: Sequence[Tensor], claims: Sequence[dict[str, Any]], state: Sequence[Tensor]) -> None:
         """Keep what a call returned; ``claims`` say which outputs lie in inputs, ``state`` is what others set."""
@@ -193,10 +194,24 @@ class HandedOut:
             size = sum(TensorSpec.of(item).extent for item in own)
             if not own or size > self.LARGEST_BYTES or _meet(own, state):
                 return
-            self._kept.append(_Kept(own, [fingerprint(item) for item in own], size))
-        self._bytes += size
-        while len(self._kept) > self.MOST or self._bytes > self.MOST_BYTES:
-            self._bytes -= self._kept.popleft().size
+            storages = {item.untyped_storage().data_ptr(): item.untyped_storage().nbytes() for item in own}
+            self._kept.append(_Kept(own, [fingerprint(item) for item in own], storages))
+        self._let_go(storages)
+
+    def _let_go(self, latest: dict[int, int]) -> None:
+        """Of the oldest, as far as they are too many or keep too much alive."""
+        if len(self._kept) > self.MOST:
+            self._kept.popleft()
+        for old in list(self._kept):
+            if self.held_bytes <= self.MOST_BYTES:
+                return
+            if not old.storages.keys() <= latest.keys():
+                self._kept.remove(old)
+
+    @property
+    def held_bytes(self) -> int:
+        """What is kept alive, each storage once."""
+        return sum({at: size for kept in self._kept for at, size in kept.storages.items()}.values())
 
     def changes(self) -> list[Finding]:
         """Outputs that are no longer what they were: the latest of them."""
