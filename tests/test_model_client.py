@@ -224,7 +224,7 @@ def test_cancelled_from_another_thread(streaming: bool) -> None:
         ask = partial(model.stream, on_delta=lambda piece: None) if streaming else model.complete
         with pytest.raises(RequestCancelled):
             ask(question(), journal)
-        assert time.monotonic() - began < 3 and journal.in_flight == 0
+        assert time.monotonic() - began < 10 and journal.in_flight == 0  # the whole answer takes 20 s or more
         assert (0 < journal.spent.output_tokens < 100) if streaming else journal.spent.output_tokens == 100
         assert model.complete(question("next"), journal).text == "again"
 

@@ -156,11 +156,11 @@ class CandidateRun:
             for call in self.questions.first_calls(case):
                 result = self._first_call(session, case, call)
                 if calls:  # the first one compiled
-                    self.pace.note(result.judge_ms / 1e3)
+                    self.pace.note(case, result.judge_ms / 1e3)
                 calls.append(call)
-            if calls and self.pace.call_s == 0.0:
+            if calls and not self.pace.knows_any:
                 # With one layout, how long a call takes shows from the second on: a slow kernel must not begin with a burst.
-                self.pace.note(self._first_call(session, case, calls[0]).judge_ms / 1e3)
+                self.pace.note(case, self._first_call(session, case, calls[0]).judge_ms / 1e3)
             self._checks.finish(case)
             self._give_back()
 
@@ -271,7 +271,7 @@ class CandidateRun:
             self._burst(case, group)
             self._before_call(session, case, segment.state)
             result = self._checks.call(case, call)
-            self.pace.note(result.judge_ms / 1e3)
+            self.pace.note(case, result.judge_ms / 1e3)
         self._burst(case, group)
         self._checks.finish(case)
 
