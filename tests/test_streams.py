@@ -27,7 +27,14 @@ def problem(tmp_path: Path) -> Path:
 
 def begun(*arguments: object, **streams: Any) -> subprocess.Popen[str]:
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, *map(str, arguments)], text=True, **streams)
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+    return subprocess.Popen(command, text=True, preexec_fn=_heeding, **streams)
+
+
+def _heeding() -> None:
+    """What runs the tests may have been started with signals ignored, as ``nohup`` and a shell's ``&`` do; that is inherited."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def unread() -> IO[bytes]:

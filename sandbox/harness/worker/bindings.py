@@ -31,6 +31,7 @@ import torch.testing
 import torch.utils.benchmark
 
 from tilecast.sandbox.harness.worker.findings import Finding
+from tilecast.sandbox.harness.worker.places import is_private
 
 _COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.")
 _MODULES = (
@@ -93,7 +94,7 @@ def _is_installed(finder: object) -> bool:
     """Whether an import hook comes from a package of this machine (setuptools has one) and not from a candidate."""
     kind = finder if isinstance(finder, type) else type(finder)
     file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
-    return bool(file) and not file.startswith(os.environ.get("TMPDIR", "/tmp"))
+    return bool(file) and not is_private(file)
 
 
 def _inner(value: object) -> tuple[object, ...]:

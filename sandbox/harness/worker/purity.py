@@ -5,7 +5,6 @@ Runs in a worker of its own, never in one whose answers decide about correctness
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tilecast.sandbox.harness.tensors import tensors_in
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker.calling import Caller
+from tilecast.sandbox.harness.worker.places import is_private
 
 _FREE_NAMES = (
     "empty new_empty zeros new_zeros ones new_ones full new_full fill zero scalar_tensor arange view _unsafe_view reshape "
@@ -112,7 +112,7 @@ def _is_wrapper(func: Any) -> bool:
         return True
     registered = torch._C._dispatch_dump(f"{space}::{name}" + (f".{overload}" if overload else ""))
     lines = [line for line in registered.splitlines() if line.startswith(_IMPLEMENTED)]
-    return bool(lines) and all(any(folder in line for folder in _private_folders()) for line in lines)
+    return bool(lines) and all(is_private(line.partition("registered at ")[2]) for line in lines)
 
 
 def _backend(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
@@ -257,10 +257,6 @@ def _hidden(trace: Any, seen: Counter[str]) -> list[str]:
 
 def _own_extensions() -> bool:
     """Whether machine code was loaded from the worker's private folders: an extension that the candidate built."""
-    private = _private_folders()
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        return any(".so" in line and any(folder in line for folder in private) for line in maps)
-
-
-def _private_folders() -> tuple[str, ...]:
-    return tuple({os.environ.get(name, "/tmp") for name in ("TMPDIR", "TORCH_EXTENSIONS_DIR")})
+        files = {line.split(maxsplit=5)[5].strip() for line in maps if ".so" in line}
+    return any(is_private(file) for file in files)
