@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tilecast.sandbox.harness.judge.zygotes import Zygotes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,3 +29,13 @@ def shared_dir() -> Path:
     if not (folder / "corpus").is_dir():
         pytest.skip("the shared corpus is not beside this checkout")
     return folder
+
+
+@pytest.fixture(scope="module")
+def zygotes() -> Iterator[Zygotes]:
+    """The fork servers of a judge, one set a file."""
+    from tilecast.sandbox.harness.judge.zygotes import Zygotes  # with torch, which few tests need
+
+    servers = Zygotes()
+    yield servers
+    servers.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
@@ -42,13 +41,6 @@ WAYS = {
     "one buffer": "KEPT.normal_()",
     "views of one buffer": "KEPT.normal_().t().t()",
 }
-
-
-@pytest.fixture(scope="module")
-def zygotes() -> Iterator[Zygotes]:
-    made = Zygotes()
-    yield made
-    made.close()
 
 
 def problem(first: str) -> dict[str, object]:

@@ -33,13 +33,6 @@ def module(name: str, forward: str) -> str:
     return f"import torch\nimport torch.nn as nn\n\n\nclass {name}(nn.Module):\n    def forward(self, x):\n        {forward}\n"
 
 
-@pytest.fixture(scope="module")
-def zygotes() -> Iterator[Zygotes]:
-    made = Zygotes()
-    yield made
-    made.close()
-
-
 @pytest.fixture
 def studied(zygotes: Zygotes) -> Iterator[Studied]:
     """Studies a problem whose forward is given."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -55,13 +54,6 @@ class Case:
 
 def case(*, small: bool = True) -> WorkloadCase:
     return cast(WorkloadCase, Case(small=small))
-
-
-@pytest.fixture(scope="module")
-def zygotes() -> Iterator[Zygotes]:
-    servers = Zygotes()
-    yield servers
-    servers.close()
 
 
 def opened(zygotes: Zygotes, source: str) -> Session:

@@ -50,13 +50,6 @@ class NAME(nn.Module):
 Studied = Callable[[str], Study]
 
 
-@pytest.fixture(scope="module")
-def zygotes() -> Iterator[Zygotes]:
-    made = Zygotes()
-    yield made
-    made.close()
-
-
 @pytest.fixture
 def studied(zygotes: Zygotes) -> Iterator[Studied]:
     made: list[Study] = []

@@ -43,13 +43,6 @@ PROBLEM = {"name": "sleeping_softmax", "source": REFERENCE, "sha256": hashlib.sh
 
 
 @pytest.fixture(scope="module")
-def zygotes() -> Iterator[Zygotes]:
-    servers = Zygotes()
-    yield servers
-    servers.close()
-
-
-@pytest.fixture(scope="module")
 def benchmark(zygotes: Zygotes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Benchmark]:
     state = tmp_path_factory.mktemp("state")
     with pytest.MonkeyPatch.context() as patch:

@@ -66,6 +66,11 @@ def cluster(
     _write(file, _text(config, order.kind))
     _write(settings, run_settings(order))
     told = dict(zip(("start", "run", "stop"), commands(order, str(file), str(settings)), strict=True))
+    _tell(kind, file, settings, told, as_json)
+
+
+def _tell(kind: str, file: Path, settings: Path, told: dict[str, str], as_json: bool) -> None:
+    """What was written, and the commands that use it."""
     if as_json:
         print_json({"schema": 1, "kind": kind, "configuration": str(file), "settings": str(settings), "commands": told})
         return

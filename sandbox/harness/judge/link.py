@@ -210,10 +210,6 @@ class WorkerLink:
     def _forged(self, reason: str) -> WorkerFailed:
         return self._fail(Failure("REWARD_HACK", f"{reason}: answers are bound to one request each", "forged-answer"))
 
-    def _synchronize(self) -> None:
-        if self.options.device.type == "cuda":
-            torch.cuda.synchronize(self.options.device)
-
     def _bind(self) -> None:
         """Hand over the nonce that later answers must carry: nothing prepared before can be bound to it."""
         self._nonce = secrets.token_hex(16)

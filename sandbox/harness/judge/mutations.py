@@ -17,8 +17,6 @@ from torch import Tensor
 from tilecast.sandbox.harness.judge.bounds import as_rows, readable
 from tilecast.sandbox.harness.judge.families import clamp_to, is_finite
 
-"""From the right outputs to wrong ones; None where the mutation cannot be made or changes nothing by its nature."""
-
 TF32_DROPPED_BITS = 13
 
 

@@ -117,8 +117,8 @@ class Reference:
 
     def _draw(self, function: str, workload: str, seeds: list[int]) -> list[list[Any]]:
         message = {"op": "draw", "function": function, "workload": self.workloads[workload], "seeds": seeds}
-        reply = self._request(message | self._landing.offer(), f"{function}() for workload {workload!r}")
-        draws = decode_tree(reply["tree"], self._take(reply))
+        reply, tensors = self._results(message, f"{function}() for workload {workload!r}")
+        draws = decode_tree(reply["tree"], tensors)
         return [list(values) for values in draws]
 
     def state(self) -> dict[str, Tensor]:
@@ -152,8 +152,7 @@ class Reference:
         if contract is not None:
             message["effects"] = contract.to_message(list(self._selected[self.workload]))
         try:
-            reply = self._request(message | self._landing.offer(), f"forward on {self.workload!r}")
-            values = self._take(reply)
+            reply, values = self._results(message, f"forward on {self.workload!r}")
         finally:
             self.session.memory.discard(prepared)
         overlaps = tuple(bool(item) for item in reply["overlaps"])
@@ -171,14 +170,18 @@ class Reference:
         prepared = self.session.prepare(inputs, [], layouts)
         message = {**_inputs(prepared), "op": "truth", "seed": seed, "effects": native.effects, **self._truth_options()}
         try:
-            reply = self._request(message | self._landing.offer(), f"float64 run on {self.workload!r}")
-            values = self._take(reply)
+            reply, values = self._results(message, f"float64 run on {self.workload!r}")
         finally:
             self.session.memory.discard(prepared)
         return raw_outputs(native.values, values, reply)
 
     def _truth_options(self) -> Message:
         return {"budget_bytes": truth_bytes(self._device, self._sharers), "perturb": True}
+
+    def _results(self, message: Message, doing: str) -> tuple[Message, list[Tensor]]:
+        """The answer to a request, and the tensors that it is about."""
+        reply = self._request(message | self._landing.offer(), doing)
+        return reply, self._take(reply)
 
     def _take(self, reply: Message) -> list[Tensor]:
         specs = [TensorSpec.from_message(item) for item in reply["tensors"]]

@@ -7,8 +7,8 @@ for two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -47,30 +47,31 @@ class SecondLooks:
 
     def forget(self, prepared: Prepared) -> None:
         """No second look at calls with these inputs."""
-        self._pending = [kept for kept in self._pending if kept.prepared is not prepared]
+        self.take_of(prepared)
 
     def take(self, calls: int) -> list[Kept]:
         """Those that are due after so many calls, not pending any more."""
-        due = [kept for kept in self._pending if kept.due <= calls]
-        self._pending = [kept for kept in self._pending if kept.due > calls]
-        return due
+        return self._take(lambda kept: kept.due <= calls)
 
     def take_of(self, prepared: Prepared) -> list[Kept]:
         """Those that need this memory, not pending any more."""
-        found = [kept for kept in self._pending if kept.prepared is prepared]
-        self.forget(prepared)
-        return found
+        return self._take(lambda kept: kept.prepared is prepared)
 
     def take_all(self) -> list[Kept]:
         """All, none is pending any more."""
-        found, self._pending = self._pending, []
+        return self._take(lambda kept: True)
+
+    def _take(self, wanted: Callable[[Kept], bool]) -> list[Kept]:
+        found = [kept for kept in self._pending if wanted(kept)]
+        self._pending = [kept for kept in self._pending if not wanted(kept)]
         return found
 
-    @contextmanager
-    def beside_call(self, due: Sequence[Kept]) -> Iterator[list[Look]]:
+    def beside_call(self, due: Sequence[Kept]) -> AbstractContextManager[list[Look]]:
         """Looks that a call's request takes along."""
-        with self.session.looking([(kept.result, kept.prepared) for kept in due], apart=True) as looks:
-            yield looks
+        return self._looking(due, apart=True)
+
+    def _looking(self, due: Sequence[Kept], *, apart: bool) -> AbstractContextManager[list[Look]]:
+        return self.session.looking([(kept.result, kept.prepared) for kept in due], apart=apart)
 
     def look(self, case: WorkloadCase, due: Sequence[Kept]) -> None:
         """Copy outputs again and compare.
@@ -78,11 +79,11 @@ class SecondLooks:
         Raises:
             Rejected: if any has changed.
         """
-        groups = [[kept] for kept in due]
+        groups: list[Sequence[Kept]] = [[kept] for kept in due]
         if case.is_small and due:
-            groups = [list(due)]
+            groups = [due]
         for group in groups:
-            with self.session.looking([(k.result, k.prepared) for k in group], apart=case.is_small) as looks:
+            with self._looking(group, apart=case.is_small) as looks:
                 self.compare(case, group, self.session.recheck(looks))
 
     def compare(self, case: WorkloadCase, due: Sequence[Kept], later: Sequence[Sequence[Tensor | None]]) -> None:

@@ -203,9 +203,10 @@ class Session(WorkerLink):
 
         Several looks at calls that were made with the same prepared inputs, or beside a call with them, must be apart.
         """
-        looks = [Look(result.number, prepared.outputs) for result, prepared in items]
-        if apart:
-            looks = [Look(result.number, self.memory.room(prepared.expected)) for result, prepared in items]
+        looks = [
+            Look(result.number, self.memory.room(prepared.expected) if apart else prepared.outputs)
+            for result, prepared in items
+        ]
         try:
             yield looks
         finally:

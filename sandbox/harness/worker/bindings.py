@@ -112,10 +112,10 @@ def _same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
     return len(before) == len(now) and all(a is b for a, b in zip(before, now, strict=True))
 
 
-def _tables() -> dict[tuple[str, str], tuple[object, ...]]:
+def _tables(watched: dict[str, dict[str, Any]]) -> dict[tuple[str, str], tuple[object, ...]]:
     return {
         (place, name): tuple(item for pair in value.items() for item in pair)
-        for place, names, _ in _watched()
+        for place, names in watched.items()
         if place.startswith(_TABLES)
         for name, value in list(names.items())
         if isinstance(value, dict) and name.isupper()
@@ -134,14 +134,16 @@ class Bindings:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], tuple[Any, tuple[object, ...]]] = {}
         self._inherited: dict[str, set[str]] = {}
+        watched: dict[str, dict[str, Any]] = {}
         for place, names, kind in _watched():
+            watched[place] = names
             for name, value in list(names.items()):
                 if isinstance(value, _CALLABLE if kind is None else _MEMBERS):
                     self._kept[place, name] = (value, _inner(value))
             if kind is not None:
                 bases = {name for base in kind.__mro__[1:] for name in vars(base)}
                 self._inherited[place] = bases - set(names)
-        self._tables = _tables()
+        self._tables = _tables(watched)
         self._overridden = _overridden()
         self._kinds = _kinds()
         self._finders = list(sys.meta_path)
@@ -159,7 +161,7 @@ class Bindings:
         for place, inherited in self._inherited.items():
             hiding = sorted(inherited & set(now.get(place, {})))
             found += [Finding("patched", f"{place}.{name} hides the one it inherits") for name in hiding]
-        tables = _tables()
+        tables = _tables(now)
         for key, items in self._tables.items():
             if not _same(items, tables.get(key, ())):
                 found.append(Finding("patched", f"the table {'.'.join(key)} was changed"))

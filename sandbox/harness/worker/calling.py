@@ -7,8 +7,9 @@ tensors, same grad mode.
 from __future__ import annotations
 
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -28,6 +29,17 @@ _MANUAL_SEED = torch.manual_seed
 MAX_OUTPUTS = 64
 
 
+@dataclass
+class _Slot:
+    """A module under its name, and what is kept about it."""
+
+    module: torch.nn.Module | None = None
+    set_from_outside: set[str] = field(default_factory=set)
+    """Names in its state whose values are the judge's."""
+    generators: guards.HostGenerators = field(default_factory=guards.HostGenerators)
+    """Each module may set a seed when it is first called, none at every call."""
+
+
 class Caller:
     """Owns the constructed module, reused input objects and the outputs that are held for a later look."""
 
@@ -36,15 +48,11 @@ class Caller:
         self.cuda = memory.device.type == "cuda"
         self.source: ModuleType | None = None
         self.module: torch.nn.Module | None = None
-        self._slot = ""
-        self._slots: dict[str, torch.nn.Module] = {}
-        self._set_from_outside: dict[str, set[str]] = defaultdict(set)
-        """By slot, names in the module's state whose values are the judge's."""
+        self._slot = _Slot()
+        self._slots: dict[str, _Slot] = {}
         self._objects: dict[str, Tensor] = {}
         self._held: deque[tuple[int, list[Tensor]]] = deque()
         self._handed_out = HandedOut()
-        self._generators: dict[str, guards.HostGenerators] = defaultdict(guards.HostGenerators)
-        """By slot: each module may set a seed when it is first called, none at every call."""
         self._flush: Tensor | None = None
 
     def require_module(self) -> torch.nn.Module:
@@ -59,22 +67,21 @@ class Caller:
 
     def put(self, slot: str, module: torch.nn.Module) -> None:
         """Keep a module under a name, and use it."""
-        self._slot, self._slots[slot], self.module = slot, module, module
-        self._set_from_outside.pop(slot, None)
-        self._generators.pop(slot, None)
+        self._slot = self._slots[slot] = _Slot(module)
+        self.module = module
 
     def use(self, message: Message) -> Message:
         """Go back to the module of a slot."""
-        slot = str(message["slot"])
-        self._slot, self.module = slot, self._slots[slot]
+        self._slot = self._slots[str(message["slot"])]
+        self.module = self._slot.module
         return {}
 
     def was_set(self, names: Iterable[str]) -> None:
         """The judge has set these entries of the module's state."""
-        self._set_from_outside[self._slot].update(names)
+        self._slot.set_from_outside.update(names)
 
     def _judges_state(self, module: torch.nn.Module) -> list[Tensor]:
-        names = self._set_from_outside.get(self._slot)
+        names = self._slot.set_from_outside
         return [item for name, item in registered(module) if name in names] if names else []
 
     def inputs(self, message: Message) -> tuple[list[Any], list[Tensor]]:
@@ -94,7 +101,7 @@ class Caller:
         if message.get("seed") is not None:
             _MANUAL_SEED(int(message["seed"]))
         stream = torch.cuda.current_stream().cuda_stream if self.cuda else None
-        given, generators = Given(arguments, tensors), self._generators[self._slot]
+        given, generators = Given(arguments, tensors), self._slot.generators
         drawn = generators.advance()
         before = guards.CallState.take(self.cuda) if message.get("watch", True) else None
         with torch.no_grad():
@@ -179,9 +186,10 @@ class Caller:
         if self.cuda:
             _SYNCHRONIZE()
         findings = before.changes(guards.CallState.take(self.cuda))
+        state = self._judges_state(module)
         for reply, outputs, item in zip(replies, kept, given, strict=True):
             reply["moved"] = item.moved()
-            self._handed_out.add(outputs, reply["outputs"], self._judges_state(module))
+            self._handed_out.add(outputs, reply["outputs"], state)
         self._held.clear()
         self._held.extend((int(message["seq"]) * 1000 + index, outputs) for index, outputs in enumerate(kept))
         return {

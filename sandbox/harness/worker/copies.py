@@ -20,6 +20,7 @@ _ANOTHER = 0.05
 
 
 def put_back(module: torch.nn.Module, state: dict[str, Tensor]) -> None:
+    """Copy values into entries of the module's state by name; each must be there."""
     now = module.state_dict()
     with torch.no_grad():
         for name, value in state.items():
@@ -59,6 +60,7 @@ def share_memory(draws: list[list[Any]]) -> bool:
 
 
 def aliases_of(outputs: list[Tensor], inputs: list[Tensor]) -> list[list[int]]:
+    """Pairs of an output and an input, by number, that share a storage; empty outputs share none."""
     return [
         [o, i]
         for o, out in enumerate(outputs)

@@ -167,10 +167,11 @@ class PurityHandlers:
             module(*arguments)
         ops = [{"name": n, "kind": kind_of(n), "elements": c} for n, c in sorted(seen.elements.items())][:200]
         ops += [{"name": f"{name} (hidden)", "kind": "heavy", "elements": 0} for name in _hidden(trace, seen.calls)]
-        if self._taken_out and not _own_extensions():  # code of its own may well ask numpy for an address
+        extensions = _own_extensions()
+        if self._taken_out and not extensions:  # code of its own may well ask numpy for an address
             ops.append({"name": "Tensor.numpy", "kind": "computes", "elements": self._taken_out})
         kernels = self._profile(message) if self._caller.cuda else []
-        return {"operators": ops, "launches": self._launches, "extensions": _own_extensions(), "kernels": kernels}
+        return {"operators": ops, "launches": self._launches, "extensions": extensions, "kernels": kernels}
 
     def ghost(self, message: Message) -> Message:
         """From now on launches of the candidate's kernels do nothing."""

@@ -231,17 +231,18 @@ class ReferenceHandlers:
         }
         values = [*outputs, *extra]
         if "truth" in message:
-            more, reply["truth"] = self._true_values({**message, **message["truth"], "effects": vars(effects)})
-            values += more
+            asked = {**message, **message["truth"], "effects": vars(effects)}
+            more, reply["truth"] = self._true_values(asked, values)
+            values = [*values, *more]
         return reply | self._hold(values, message)
 
     def _truth(self, message: Message) -> Message:
         """Float64 truth of the same call. Held: truths, then spreads (those that exist), then alternates."""
-        values, reply = self._true_values(message)
+        values, reply = self._true_values(message, None)
         return reply | self._hold(values, message)
 
-    def _true_values(self, message: Message) -> tuple[list[Tensor], Message]:
-        """Those values, and what is to be said of them."""
+    def _true_values(self, message: Message, native: list[Tensor] | None) -> tuple[list[Tensor], Message]:
+        """Those values, and what is to be said of them; ``native`` is the same call in the reference's own precision, if made."""
         module = self._caller.require_module()
         tensors = self._arguments(message)
         written, state = list(message["effects"]["inputs"]), list(message["effects"]["state"])
@@ -259,7 +260,7 @@ class ReferenceHandlers:
             put_back(target, before)  # the next run, a perturbed one, starts where this one did
             return [*outputs, *(own[i] for i in written), *after]
 
-        with torch.no_grad():
+        if native is None:
             native = forward(_copy(module), [clone_laid_out(item) for item in tensors])
         options = TruthOptions(seed=seed, budget_bytes=int(message["budget_bytes"]), perturb=bool(message["perturb"]))
         truth = float64_truth(module, tensors, native, forward, options)
