@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from process_parts import kill_all
 from torch import Tensor, nn
 
 from tilecast.sandbox.harness import arena
@@ -465,8 +464,7 @@ def test_a_reference_that_dies_while_a_candidate_is_checked_costs_the_candidate_
         (study,) = judge.studies.values()
         assert isinstance(study, Study)
         study.store.kept.clear()  # with enough questions kept, nobody would ask it again
-        for pid in study.reference.session.processes():
-            os.kill(pid, signal.SIGKILL)
+        kill_all(study.reference.session.processes())
         answer = judge.answer({"op": "verify", "args": args}, said.append)
         assert answer["result"]["status"] == "PASSED", answer
         assert any("the worker of the reference failed" in text for text in said), said

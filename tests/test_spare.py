@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from process_parts import kill_all
 
 from tilecast.sandbox.harness.judge import zygotes as zygotes_module
 from tilecast.sandbox.harness.judge.__main__ import Judge
@@ -114,8 +114,7 @@ def test_a_spare_that_died_meanwhile_is_replaced_and_blames_nobody(judge: Judge,
     asked(judge, top="# 1")
     judge.spare.settle()
     assert judge.spare._ready is not None
-    for pid in judge.spare._ready.session.processes():
-        os.kill(pid, signal.SIGKILL)
+    kill_all(judge.spare._ready.session.processes())
     assert asked(judge, top="# 2")["status"] == "PASSED"
     assert opened[:3] == ["MainThread", "spare worker", "MainThread"]
 
