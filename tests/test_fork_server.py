@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +26,48 @@ def zygotes() -> Iterator[Zygotes]:
     made = Zygotes()
     yield made
     made.close()
+
+
+ASKING = """
+import os
+import traceback
+import torch
+import torch._dynamo  # needs more of a build for GPUs than can be feigned
+import torch.accelerator
+
+asked = []
+
+
+def refuse(name):
+    def called(*args, **named):
+        asked.append(name + " by " + "".join(traceback.format_stack(limit=3)[:-1]))
+        return False
+
+    return called
+
+
+os.environ["CUDA_HOME"] = "/usr/local/cuda"
+torch.backends.cuda.is_built = torch.cuda._is_compiled = lambda: True
+torch.version.cuda = "13.0"
+for place, names in (
+    (torch.cuda, ("is_available", "device_count", "init", "_lazy_init", "current_device", "get_device_properties")),
+    (torch.accelerator, ("is_available", "device_count", "current_accelerator", "synchronize")),
+    (torch._C, ("_accelerator_getAccelerator", "_accelerator_isAvailable")),
+):
+    for name in names:
+        setattr(place, name, refuse(f"{place.__name__}.{name}"))
+
+from tilecast.sandbox.harness import zygote
+
+zygote._preload()
+print(*asked, sep="\\n", end="")
+"""
+"""What the fork server imports, with functions that say when they are asked for a GPU; torch may have been built for a CPU."""
+
+
+def test_the_fork_server_never_asks_for_a_gpu_or_its_workers_could_not_use_one() -> None:
+    done = subprocess.run([sys.executable, "-c", ASKING], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
 def test_a_worker_is_made_also_where_its_request_comes_in_together_with_another(zygotes: Zygotes) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.testing._comparison as comparison
+import torch.utils.benchmark
 
 from tilecast.sandbox.harness.worker import guards
 from tilecast.sandbox.harness.worker.bindings import Bindings

@@ -39,7 +39,10 @@ _PRELOADED = (
     "torch.utils.flop_counter",
     "tilecast.sandbox.harness.jobs",
 )
-_OPTIONAL = ("triton", "triton.language", "triton.testing")
+_OPTIONAL = (
+    *("triton", "triton.language", "triton.testing"),
+    "setuptools",  # for what workers import of torch: most of the time that takes
+)
 
 
 def main(control_fd: int) -> int:

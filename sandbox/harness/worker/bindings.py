@@ -28,7 +28,6 @@ import numpy.testing
 import torch
 import torch.profiler
 import torch.testing
-import torch.utils.benchmark
 
 from tilecast.sandbox.harness.worker.findings import Finding
 from tilecast.sandbox.harness.worker.places import is_private
@@ -37,10 +36,12 @@ _COMPILERS = ("torch._dynamo.", "torch._inductor.", "torch._functorch.")
 _MODULES = (
     *(builtins, gc, importlib, inspect, math, os, random, signal, statistics, threading, time, timeit),
     *(torch, torch.nn, torch.nn.functional, torch.nn.init, torch.autograd, torch.linalg, torch.special, torch.fft),
-    *(torch.random, torch.testing, torch.cuda, torch.profiler, torch.utils.benchmark),
+    *(torch.random, torch.testing, torch.cuda, torch.profiler),
     *(numpy, numpy.linalg, numpy.random, numpy.testing),
 )
+_STOPWATCHES = "torch.utils.benchmark"
 _IF_IMPORTED = (
+    _STOPWATCHES,
     "torch.autograd.profiler",
     "torch.cuda.graphs",
     "torch.cuda.random",
@@ -65,11 +66,20 @@ _SHAPES_ONLY = "Meta"
 """The dispatch key of implementations that compute no values."""
 
 
+def prepare() -> None:
+    """Import what is watched and may be imported in a worker only, never in its fork server.
+
+    torch's stopwatches ask for a GPU when they are imported, and after that no process forked from this one can use one.
+    """
+    importlib.import_module(_STOPWATCHES)
+
+
 def _classes() -> Iterator[type]:
     yield from (torch.Tensor, torch._C.TensorBase, torch.nn.Parameter, torch.cuda.Event, torch.cuda.Stream)
     yield from (torch._ops.OpOverload, torch._ops.OpOverloadPacket, torch.Generator)
     yield from {value for value in vars(torch.nn).values() if isinstance(value, type)}
-    yield torch.utils.benchmark.Timer
+    if _STOPWATCHES in sys.modules:
+        yield sys.modules[_STOPWATCHES].Timer
 
 
 def _watched() -> Iterator[tuple[str, dict[str, Any], type | None]]:
@@ -132,6 +142,7 @@ class Bindings:
     """Which functions and classes the watched places hold. New names are fine, replaced and hidden ones are a finding."""
 
     def __init__(self) -> None:
+        prepare()
         self._kept: dict[tuple[str, str], tuple[Any, tuple[object, ...]]] = {}
         self._inherited: dict[str, set[str]] = {}
         watched: dict[str, dict[str, Any]] = {}

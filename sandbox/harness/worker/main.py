@@ -15,7 +15,7 @@ import torch
 from tilecast.sandbox.harness import arena, seccomp
 from tilecast.sandbox.harness.tensors import BadSpec, TensorSpec, decode_tree, place
 from tilecast.sandbox.harness.wire import Channel, Message, WireClosed
-from tilecast.sandbox.harness.worker import builds, failures, guards, launch_stubs, loading
+from tilecast.sandbox.harness.worker import bindings, builds, failures, guards, launch_stubs, loading
 from tilecast.sandbox.harness.worker.calling import Caller
 from tilecast.sandbox.harness.worker.compiling import Announcer
 from tilecast.sandbox.harness.worker.memory import Memory
@@ -96,12 +96,13 @@ class Worker:
         return {}
 
     def _wake(self, message: Message) -> Message:
-        """Open the device."""
+        """Open the device, and import what takes its time: a spare worker does both before it is needed."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             torch.cuda.init()  # type: ignore[no-untyped-call]
             torch.empty(1, device=self.device)
             self._synchronize()
+        bindings.prepare()
         return {}
 
     def _load(self, message: Message) -> Message:

@@ -1,0 +1,121 @@
+"""On a real GPU: a right kernel is verified and timed, and what a bad one does to the device is over with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tilecast.sandbox.base import EvaluationOptions
+from tilecast.sandbox.local import LocalSandbox
+from tilecast.sandbox.problem import Problem, load_problem
+from tilecast.sandbox.schema import EvaluationStatus, Verification
+from tilecast.sandbox.source import Candidate
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
+
+REFERENCE = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) * 2 + 1
+
+
+def get_inputs():
+    return [torch.randn(1024, 4096)]
+
+
+def get_init_inputs():
+    return []
+"""
+HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n\n\n"
+KERNEL = HEAD + (
+    "@triton.jit\n"
+    "def double(x, y, n, BLOCK: tl.constexpr):\n"
+    "    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+    "    value = tl.load(x + at, at < n)\n"
+    "    tl.store(y + at, tl.maximum(value, 0.0) * 2 + 1, at < n)\n\n\n"
+    "class ModelNew(nn.Module):\n"
+    "    def forward(self, x):\n"
+    "        y = torch.empty_like(x)\n"
+    "        double[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)\n"
+    "        return y\n"
+)
+FAR = KERNEL.replace("tl.store(y + at,", "tl.store(y + at + (1 << 42),")
+HANGING = KERNEL.replace("    value =", "    while tl.load(x, volatile=True) < 1e30:\n        at += 0\n    value =")
+EAGER = HEAD + "class ModelNew(nn.Module):\n    def forward(self, x):\n{body}\n"
+ABORTING = EAGER.format(body="        import os\n        os.abort()")
+HOGGING = EAGER.format(body="        return torch.empty(1 << 42, device=x.device)[: x.numel()].view_as(x)")
+LATE = EAGER.format(
+    body="        side, y = torch.cuda.Stream(), torch.empty_like(x)\n"
+    "        with torch.cuda.stream(side):\n"
+    "            torch.cuda._sleep(20_000_000)\n"
+    "            y.copy_(torch.relu(x) * 2 + 1)\n"
+    "        return y"
+)
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSandbox]:
+    """One judge for all: each test shows it is sound after what the one before did."""
+    opened = LocalSandbox("cuda", state_dir=tmp_path_factory.mktemp("state"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Problem:
+    """A function of 16 MB."""
+    folder = tmp_path_factory.mktemp("problem")
+    (folder / "reference.py").write_text(REFERENCE)
+    return load_problem(folder)
+
+
+def verify(sandbox: LocalSandbox, problem: Problem, source: str, timeout_s: float = 60.0) -> Verification:
+    """What the judge says of a text."""
+    options = EvaluationOptions(timeout_s=timeout_s)
+    return sandbox.verify(problem, Candidate(name="written", source=source), options, lambda text: None)
+
+
+def sound(sandbox: LocalSandbox, problem: Problem) -> None:
+    """A right kernel passes."""
+    answer = verify(sandbox, problem, KERNEL)
+    assert answer.status is EvaluationStatus.PASSED, answer.reason
+
+
+def test_a_right_kernel_is_verified_and_timed_against_the_fastest_baseline(
+    sandbox: LocalSandbox, problem: Problem
+) -> None:
+    options = EvaluationOptions(timeout_s=240.0)
+    answer = sandbox.benchmark(problem, Candidate(name="written", source=KERNEL), options, lambda text: None)
+    assert answer.status is EvaluationStatus.PASSED, answer.reason
+    assert answer.latency_ms is not None and answer.speedup is not None
+    # 16 MB read and 16 MB written: between the physical bound of the fastest card and a hundredth of it.
+    assert 0.004 < answer.latency_ms.candidate < 0.4
+    assert answer.speedup.low <= answer.speedup.ratio <= answer.speedup.high
+
+
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        pytest.param(FAR, EvaluationStatus.RUNTIME_ERROR, id="illegal access"),
+        pytest.param(HANGING, EvaluationStatus.TIMEOUT, id="a kernel that does not end"),
+        pytest.param(ABORTING, EvaluationStatus.RUNTIME_ERROR, id="abort"),
+        pytest.param(HOGGING, EvaluationStatus.OUT_OF_MEMORY, id="more memory than there is"),
+    ],
+)
+def test_a_fault_is_named_and_the_next_kernel_is_judged_soundly(
+    sandbox: LocalSandbox, problem: Problem, source: str, status: EvaluationStatus
+) -> None:
+    answer = verify(sandbox, problem, source, timeout_s=12.0)
+    assert answer.status is status, answer.reason
+    sound(sandbox, problem)
+
+
+def test_work_left_on_a_stream_that_nobody_joined_is_no_result(sandbox: LocalSandbox, problem: Problem) -> None:
+    answer = verify(sandbox, problem, LATE)
+    assert answer.status in (EvaluationStatus.INCORRECT_NUMERICAL, EvaluationStatus.REWARD_HACK), answer.reason
+    sound(sandbox, problem)
