@@ -6,17 +6,26 @@ over both. glibc itself can fill what it hands out with any byte but 0xFF (it ta
 
 from __future__ import annotations
 
+import ctypes
+import random
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import torch
 
 from tilecast.sandbox.harness import syscalls
-from tilecast.sandbox.harness.device_memory import cached_bytes
 
 _LARGEST_BYTES = 1 << 28
 _COPIES = 3
-_SMALLEST_BYTES, _MOST_BLOCKS = 1 << 21, 24
+_MOST_BYTES = 4 << 30
+"""Written in one call, about a millisecond of an H200: where more lies free, each call does another part of it."""
 _FILL = torch.Tensor.fill_
+_SNAPSHOT = getattr(torch._C, "_cuda_memorySnapshot", None)
+"""What ``torch.cuda.memory_snapshot`` asks; torch built for CPUs has none."""
+_STREAM = torch.cuda.current_stream
+_COMMON_POOL = (0, 0)
+_ORDER = random.Random()
 
 
 def fill_free_memory(byte: int, spaces: list[dict[str, Any]], device: torch.device) -> None:
@@ -36,21 +45,49 @@ def fill_free_memory(byte: int, spaces: list[dict[str, Any]], device: torch.devi
 
 
 def _fill_cached_blocks(byte: int, device: torch.device) -> None:
-    """Take what the caching allocator holds free, in halving sizes, fill it, and give it back."""
-    reserved, allocated = cached_bytes(device)
-    free, size = reserved - allocated, min(reserved - allocated, _LARGEST_BYTES * 4)
-    taken: list[torch.Tensor] = []
-    while size >= _SMALLEST_BYTES and len(taken) < _MOST_BLOCKS:
-        if free < size:
-            size //= 2
+    """Write over what the caching allocator holds free, where it lies.
+
+    Taking such blocks from the allocator instead would make it ask the device for more, at every call.
+    """
+    if _SNAPSHOT is None:
+        return
+    stream = _STREAM().cuda_stream
+    write = _driver().cuMemsetD8Async
+    for address, size in some_of(free_blocks(_SNAPSHOT(None)["segments"], device.index or 0, stream)):
+        write(ctypes.c_uint64(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size), ctypes.c_void_p(stream))
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+def free_blocks(snapshot: Iterable[dict[str, Any]], device: int, stream: int) -> list[tuple[int, int]]:
+    """Address and bytes of the blocks that the allocator would hand out on a stream, from a snapshot's segments.
+
+    Not of other streams, whose work may not be over, nor of private pools: what is free there a replayed graph still uses.
+    """
+    found = []
+    for segment in snapshot:
+        here = segment["device"] == device and segment["stream"] == stream
+        if not here or tuple(segment.get("segment_pool_id", _COMMON_POOL)) != _COMMON_POOL:
             continue
-        try:
-            block = torch.empty(size, dtype=torch.uint8, device=device)
-        except torch.OutOfMemoryError:
-            return
-        _FILL(block, byte)
-        taken.append(block)
-        free -= size
-        grown = cached_bytes(device)[0]
-        if grown > reserved:
-            reserved, size = grown, size // 2  # nothing free of this size: it came fresh from the device
+        address = int(segment["address"])
+        for block in segment["blocks"]:
+            if block["state"] == "inactive":
+                found.append((int(block.get("address", address)), int(block["size"])))
+            address += int(block["size"])
+    return found
+
+
+def some_of(blocks: list[tuple[int, int]], most_bytes: int = _MOST_BYTES) -> list[tuple[int, int]]:
+    """All of them, or so many bytes of them in random order: each has its turn at some call."""
+    if sum(size for _, size in blocks) <= most_bytes:
+        return blocks
+    left, found = most_bytes, []
+    for address, size in _ORDER.sample(blocks, len(blocks)):
+        found.append((address, min(size, left)))
+        left -= found[-1][1]
+        if left <= 0:
+            break
+    return found
