@@ -7,9 +7,12 @@ and the level says so. Runs in a fresh fork with one thread, before any untruste
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import signal
+import socket
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +22,7 @@ from tilecast.sandbox.harness import cgroups, landlock, mounts, process_tree, se
 _NOBODY = 65534
 _FIRST_UID, _UIDS = 40000, 20000
 _CAP_SYS_ADMIN = 21
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 LOWER_TO = "TILECAST_SANDBOX"
 """Environment variable: ``landlock`` does without namespaces, ``limits`` without all but limits. The level says so."""
 Namespaces = Literal["root", "user", "none"]
@@ -49,6 +53,9 @@ class Enclosure:
     cache: str | None = None
     """Bound at ``/cache``: compile caches of one candidate. Nothing in it is trusted."""
     cuda: bool = False
+    loopback: bool = False
+    """A profiler talks to the program it starts over TCP: connections within the worker's own network namespace, which leads
+    nowhere else. Without such a namespace there are none."""
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> Enclosure:
@@ -152,6 +159,8 @@ def enclose(abilities: Abilities, enclosure: Enclosure, limits: Limits, status_f
         process_tree.fork_under_init(status_fd, subreaper=True)
     else:
         _unshare(abilities.namespaces, keep_uid=enclosure.cuda, cuda=enclosure.cuda)
+        if enclosure.loopback:
+            _raise_loopback()
         root = mounts.build_root(enclosure.readonly, enclosure.devices, enclosure.cache, limits.tmp_bytes)
         process_tree.fork_as_outer()
         process_tree.fork_under_init(status_fd, subreaper=False)
@@ -163,8 +172,15 @@ def enclose(abilities: Abilities, enclosure: Enclosure, limits: Limits, status_f
     if abilities.landlock_abi:
         _apply_landlock(abilities, enclosure)
     if abilities.seccomp:
-        own = None if abilities.namespaces != "none" else os.getpid()
-        seccomp.install(seccomp.standing_filter(unix_sockets=enclosure.cuda, own_pid=own))
+        alone = abilities.namespaces != "none"
+        own, loopback = None if alone else os.getpid(), enclosure.loopback and alone
+        seccomp.install(seccomp.standing_filter(unix_sockets=enclosure.cuda, own_pid=own, loopback=loopback))
+
+
+def _raise_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sH22x", b"lo", _IFF_UP)
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
 def _apply_landlock(abilities: Abilities, enclosure: Enclosure) -> None:
@@ -176,7 +192,7 @@ def _apply_landlock(abilities: Abilities, enclosure: Enclosure) -> None:
         writable.append(os.path.realpath("/proc/self"))
         os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
     if abilities.namespaces != "none":
-        landlock.restrict(["/"], [*writable, "/tmp", "/dev/shm", "/cache"])
+        landlock.restrict(["/"], [*writable, "/tmp", "/dev/shm", "/cache"], tcp=enclosure.loopback)
         return
     cache = [enclosure.cache] if enclosure.cache else []
     system = ["/bin", "/sbin", "/lib", "/lib64", "/dev/urandom", "/dev/random", "/proc", "/sys"]

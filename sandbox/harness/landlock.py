@@ -25,8 +25,10 @@ def abi() -> int:
         return 0
 
 
-def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
+def restrict(readable: Iterable[str], writable: Iterable[str], *, tcp: bool = False) -> None:
     """Confine this thread and its future children: everything not named is out of reach. Missing paths are skipped.
+
+    ``tcp`` leaves TCP alone: for who has a network namespace of his own.
 
     Raises:
         OSError: if the kernel refuses.
@@ -35,7 +37,7 @@ def restrict(readable: Iterable[str], writable: Iterable[str]) -> None:
     handled = (1 << _FS_BITS_BY_ABI.get(version, 15)) - 1
     fields = [handled]
     if version >= 4:
-        fields.append(3)  # TCP bind and connect
+        fields.append(0 if tcp else 3)  # bind and connect
     if version >= 6:
         fields.append(3)  # abstract unix sockets, signals
     attributes = struct.pack(f"{len(fields)}Q", *fields)

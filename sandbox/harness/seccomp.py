@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 
 from tilecast.sandbox.harness import syscalls
 
@@ -18,7 +19,7 @@ _NR, _ARCH, _ARG0 = 0, 4, 16
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE_THREAD = 0x10000
 _NEW_NAMESPACES = 0x7E020000 | 0x80
-_AF_UNIX = 1
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 
 # name: (x86_64, aarch64); None where the architecture lacks it
 _TABLE: dict[str, tuple[int | None, int | None]] = {
@@ -74,6 +75,7 @@ _TABLE: dict[str, tuple[int | None, int | None]] = {
     "accept4": (288, 242),
 }
 _CUDA_NEEDS = ("bind", "listen")
+_SERVERS_NEED = (*_CUDA_NEEDS, "accept", "accept4")
 _CALLS: dict[str, tuple[int | None, int | None]] = {
     "socket": (41, 198),
     "clone": (56, 220),
@@ -115,12 +117,13 @@ def _always(name: str, action: int) -> list[Instruction]:
     return [] if nr is None else [(_JEQ, 0, 1, nr), (_RET, 0, 0, action)]
 
 
-def _unless_arg0(name: str, value: int, action: int) -> list[Instruction]:
-    """``action`` when the call's first argument (its low 32 bits) is not ``value``."""
-    nr = _nr(name)
+def _unless_arg0(name: str, values: Sequence[int], action: int) -> list[Instruction]:
+    """``action`` when the call's first argument (its low 32 bits) is none of ``values``."""
+    nr, count = _nr(name), len(values)
     if nr is None:
         return []
-    return [(_JEQ, 0, 4, nr), (_LD, 0, 0, _ARG0), (_JEQ, 1, 0, value), (_RET, 0, 0, action), (_LD, 0, 0, _NR)]
+    among = [(_JEQ, count - index, 0, value) for index, value in enumerate(values)]
+    return [(_JEQ, 0, 3 + count, nr), (_LD, 0, 0, _ARG0), *among, (_RET, 0, 0, action), (_LD, 0, 0, _NR)]
 
 
 def _if_arg0_has(name: str, bits: int, action: int, *, missing: bool = False) -> list[Instruction]:
@@ -132,22 +135,26 @@ def _if_arg0_has(name: str, bits: int, action: int, *, missing: bool = False) ->
     return [(_JEQ, 0, 4, nr), (_LD, 0, 0, _ARG0), (_JSET, *jump, bits), (_RET, 0, 0, action), (_LD, 0, 0, _NR)]
 
 
-def standing_filter(*, unix_sockets: bool, own_pid: int | None) -> list[Instruction]:
+def standing_filter(*, unix_sockets: bool, own_pid: int | None, loopback: bool = False) -> list[Instruction]:
     """What holds from the start. ``own_pid``: signals may go to this process only (where no pid namespace hides others).
 
     ``unix_sockets`` also lets a process bind and listen on one: without that CUDA does not start (error 304). There is no
-    network in its namespace, and Landlock keeps abstract names apart.
+    network in its namespace, and Landlock keeps abstract names apart. With ``loopback``, for a namespace of a tool's own,
+    connections within it too.
     """
     code = _head()
+    needed = _SERVERS_NEED if loopback else _CUDA_NEEDS if unix_sockets else ()
     for name in _TABLE:
-        if not (unix_sockets and name in _CUDA_NEEDS):
+        if name not in needed:
             code += _always(name, ERRNO | EPERM)
-    code += _unless_arg0("socket", _AF_UNIX, ERRNO | EPERM) if unix_sockets else _always("socket", ERRNO | EPERM)
+    unix = (_AF_UNIX,) if unix_sockets or loopback else ()
+    families = (*unix, _AF_INET, _AF_INET6) if loopback else unix
+    code += _unless_arg0("socket", families, ERRNO | EPERM)
     code += _if_arg0_has("clone", _NEW_NAMESPACES, ERRNO | EPERM)
     code += _always("clone3", ERRNO | ENOSYS)  # its flags lie in memory, out of a filter's sight; libc falls back
     if own_pid is not None:
         for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
-            code += _unless_arg0(name, own_pid, ERRNO | EPERM)
+            code += _unless_arg0(name, (own_pid,), ERRNO | EPERM)
         code += _always("tkill", ERRNO | EPERM)
     return [*code, (_RET, 0, 0, ALLOW)]
 

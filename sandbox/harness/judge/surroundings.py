@@ -65,15 +65,15 @@ def toolkit_paths() -> tuple[str, ...]:
     return tuple(dict.fromkeys(path for path in absolute if path not in ("/", "/usr") and not path.startswith("/usr/")))
 
 
-def enclosure_for(device_type: str, cache: str | None = None) -> Enclosure:
+def enclosure_for(device_type: str, cache: str | None = None, *, loopback: bool = False) -> Enclosure:
     """What workers for a device see."""
     paths = (*python_paths(), *toolkit_paths())
     if device_type != "cuda":
-        return Enclosure(readonly=paths, cache=cache)
+        return Enclosure(readonly=paths, cache=cache, loopback=loopback)
     devices = sorted({*glob.glob("/dev/nvidia*"), *glob.glob("/dev/dri/*"), *glob.glob("/dev/dxg")})
     # In /opt/nvidia lie the profilers, of which a toolkit's bin often holds a script only that starts them.
     readonly = (*paths, "/sys", "/etc/nvidia", "/etc/nvidia-container-runtime", "/opt/nvidia")
-    return Enclosure(readonly=readonly, devices=tuple(devices), cache=cache, cuda=True)
+    return Enclosure(readonly=readonly, devices=tuple(devices), cache=cache, cuda=True, loopback=loopback)
 
 
 def limits_for(device_type: str, shared_bytes: int = 0) -> Limits:

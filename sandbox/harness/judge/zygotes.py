@@ -196,6 +196,7 @@ class Zygotes:
         *,
         interpret: bool = False,
         cache: str | None = None,
+        loopback: bool = False,
     ) -> WorkerProcess:
         """A confined worker running a named job (``candidate``, ``reference``, ``evidence``). ``args["device"]`` is required.
 
@@ -207,7 +208,7 @@ class Zygotes:
         for attempt in (1, 2):
             server = self._server(interpret)
             try:
-                return server.spawn(name, args, enclosure_for(kind, cache), limits)
+                return server.spawn(name, args, enclosure_for(kind, cache, loopback=loopback), limits)
             except WireError as error:
                 server.stop()
                 if attempt == 2:

@@ -96,12 +96,13 @@ def sanitize(bench: Benchmark, source: str) -> dict[str, Any]:
     program = [tool, "--tool", "memcheck", "--log-file", "{cache}/" + REPORT]
     inputs = bench.contents.draw(1)[0].inputs
     try:
-        text = run_tool(
+        report = run_tool(
             bench.place.zygotes, program, bench.case, source, inputs, device=str(device), limit_s=SANITIZER_LIMIT_S
         )
     except ToolFailed as error:
         return {"ran": False, "why": str(error)[:300]}
-    return sanitizer_summary(text)
+    found = sanitizer_summary(report.text)
+    return found if found["ran"] else {**found, "why": f"{found['why']} {report.log[-_SHOWN_CHARS:]}".strip()}
 
 
 def sanitizer_summary(text: str) -> dict[str, Any]:

@@ -48,11 +48,11 @@ def _with_counters(bench: Benchmark, source: str) -> dict[str, Any]:
     program = [tool, "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
     program += ["--metrics", ",".join(METRICS.values()), "--launch-count", "32", "--log-file", "{cache}/" + REPORT]
     inputs = bench.contents.draw(1)[0].inputs
-    text = run_tool(
+    report = run_tool(
         bench.place.zygotes, program, bench.case, source, inputs, device=str(bench.place.device), limit_s=LIMIT_S
     )
     return counters_profile(
-        parse_table(text), torch.cuda.get_device_properties(bench.place.device).multi_processor_count
+        parse_table(report.text), torch.cuda.get_device_properties(bench.place.device).multi_processor_count
     )
 
 

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,20 @@ from tilecast.sandbox.harness.wire import WireClosed, WireError
 _BYTES = torch.uint8
 REPORT = "report.txt"
 _REPORT_BYTES = 4 << 20
+_SHOWN_CHARS = 200
 _PLACES = ("/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer", "/opt/nvidia/nsight-compute/*")
 
 
 class ToolFailed(Exception):
     """The tool is not there, was refused, or took too long; the text says which."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a tool wrote into its report, and the end of what it and its program printed."""
+
+    text: str
+    log: str
 
 
 def find_tool(name: str) -> str | None:
@@ -48,7 +57,7 @@ def run_tool(
     *,
     device: str,
     limit_s: float,
-) -> str:
+) -> Report:
     """Run ``program`` (its report goes to ``{cache}/report.txt``) around a few calls of the candidate.
 
     Raises:
@@ -59,7 +68,8 @@ def run_tool(
     try:
         write_case(folder, case, source, inputs, device)
         limits = replace(limits_for("cuda"), cpu_s=int(limit_s) + 30)
-        worker = zygotes.spawn_job("tool", {"device": device, "program": list(program)}, limits, cache=str(folder))
+        arguments = {"device": device, "program": list(program)}
+        worker = zygotes.spawn_job("tool", arguments, limits, cache=str(folder), loopback=True)
         try:
             ended = _wait(worker, limit_s)
             log = worker.log_tail()
@@ -67,11 +77,11 @@ def run_tool(
             worker.kill()
         report = folder / REPORT
         if not ended:
-            raise ToolFailed(f"{program[0]} did not finish within {limit_s:g} s")
+            raise ToolFailed(f"{program[0]} did not finish within {limit_s:g} s: {log[-_SHOWN_CHARS:] or 'no output'}")
         if not report.is_file() or report.is_symlink():
             raise ToolFailed(f"{program[0]} wrote no report: {log or 'no output'}")
         with report.open("rb") as file:
-            return file.read(_REPORT_BYTES).decode("utf-8", "replace")
+            return Report(file.read(_REPORT_BYTES).decode("utf-8", "replace"), log)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
