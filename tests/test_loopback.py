@@ -26,7 +26,7 @@ def attempt(name, work):
 
 def talk():
     server = socket.create_server(("127.0.0.1", 0))
-    code = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), 5).sendall(b'here')"
+    code = "import socket, sys; socket.create_connection(('localhost', int(sys.argv[1])), 5).sendall(b'here')"
     child = subprocess.Popen([sys.executable, "-c", code, str(server.getsockname()[1])])
     server.settimeout(20)
     heard = server.accept()[0].recv(9).decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tilecast.sandbox.harness.judge.study import study_problem
 from tilecast.sandbox.harness.judge.timing import baselines, ceilings
 from tilecast.sandbox.harness.judge.timing.finalist import sanitizer_summary
 from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
+from tilecast.sandbox.harness.judge.timing.tools import run_tool
 from tilecast.sandbox.harness.judge.verify import Verifier
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.schema import EvaluationStatus, Measurement
@@ -112,6 +114,31 @@ def test_ceilings_are_an_operation_of_their_own(desk: tuple[TimingDesk, Verifier
     found = desk[0].ceilings(torch.device("cpu"))
     assert found["bandwidth_gbs"] > 0
     assert list(Path(desk[0].state_dir or "").glob("ceilings-*"))
+
+
+# Stands where compute-sanitizer does: starts the program it is given, and reports.
+TOOL = (
+    "import subprocess, sys\n"
+    "done = subprocess.run(sys.argv[2:])\n"
+    "open(sys.argv[1], 'w').write(f'========= ERROR SUMMARY: {done.returncode} errors')\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "report", "log"),
+    [
+        (CANDIDATE, {"ran": True, "errors": 0, "first": []}, ""),
+        (CANDIDATE.replace("return", "raise ValueError('told')\n        return"), {"ran": True, "errors": 1}, "told"),
+    ],
+)
+def test_a_tool_runs_around_the_candidate_on_inputs_of_the_judge(
+    desk: tuple[TimingDesk, Verifier], source: str, report: dict[str, Any], log: str
+) -> None:
+    case = desk[1].study.cases[0]
+    inputs = desk[1].study.reference.draw(case.name)
+    program = [sys.executable, "-c", TOOL, "{cache}/report.txt"]
+    found = run_tool(desk[1].zygotes, program, case, source, inputs, device="cpu", limit_s=60.0)
+    assert sanitizer_summary(found.text).items() >= report.items() and log in found.log
 
 
 def test_sanitizer_reports() -> None:

@@ -161,7 +161,8 @@ def enclose(abilities: Abilities, enclosure: Enclosure, limits: Limits, status_f
         _unshare(abilities.namespaces, keep_uid=enclosure.cuda, cuda=enclosure.cuda)
         if enclosure.loopback:
             _raise_loopback()
-        root = mounts.build_root(enclosure.readonly, enclosure.devices, enclosure.cache, limits.tmp_bytes)
+        seen, writable = (enclosure.readonly, enclosure.devices), (enclosure.cache, limits.tmp_bytes)
+        root = mounts.build_root(*seen, *writable, names=enclosure.loopback)
         process_tree.fork_as_outer()
         process_tree.fork_under_init(status_fd, subreaper=False)
         mounts.enter_root(root, names_threads=enclosure.cuda)

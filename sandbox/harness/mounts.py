@@ -19,11 +19,16 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full"
 _PLACES = ("/mnt", "/media", "/srv", "/home", "/var/tmp", "/tmp")
 _PROC_ORDERS = ("sys", "sysrq-trigger", "irq", "bus", "fs", "driver", "scsi", "acpi")
 """What of /proc takes orders for the whole machine."""
+_NAMES = {"/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n", "/etc/nsswitch.conf": "hosts: files\n"}
 _PLAIN = syscalls.MS_NOSUID | syscalls.MS_NODEV
 
 
-def build_root(readonly: Sequence[str], devices: Sequence[str], cache: str | None, tmp_bytes: int) -> str:
+def build_root(
+    readonly: Sequence[str], devices: Sequence[str], cache: str | None, tmp_bytes: int, *, names: bool = False
+) -> str:
     """Assemble the new root in this mount namespace and return where; ``cache`` is bound writable at ``/cache``.
+
+    With ``names`` it knows its own host by name: ``localhost`` and nothing else.
 
     Raises:
         OSError: if a mount is refused, or every place to build it in is itself to be seen.
@@ -47,6 +52,9 @@ def build_root(readonly: Sequence[str], devices: Sequence[str], cache: str | Non
         bind(path, root + path, writable=True)
     if cache is not None:
         bind(cache, f"{root}/cache", writable=True)
+    for path, text in _NAMES.items() if names else ():
+        with open(root + path, "w", encoding="ascii") as file:
+            file.write(text)
     return root
 
 

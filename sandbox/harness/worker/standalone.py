@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +39,19 @@ def main(case_file: str) -> int:
             module(*_copies(inputs))
         # Copies are made before: a profile is to show the candidate's kernels only.
         watched = [_copies(inputs) for _ in range(int(case["calls"]))]
-        torch.cuda.synchronize()
-        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
-        for arguments in watched:
-            module(*arguments)
-        torch.cuda.synchronize()
-        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+        with _profiled() if device.type == "cuda" else nullcontext():
+            for arguments in watched:
+                module(*arguments)
     return 0
+
+
+@contextmanager
+def _profiled() -> Iterator[None]:
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+    yield
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 def _tensor(raw: Tensor, item: dict[str, Any], device: torch.device) -> Tensor:
