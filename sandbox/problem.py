@@ -24,7 +24,7 @@ class ProblemExtras(Document):
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
     workloads: dict[str, dict[str, Any]] | None = Field(default=None, alias="WORKLOADS")
-    tolerance: float | None = Field(default=None, alias="TOLERANCE", gt=0)
+    tolerance: float | None = Field(default=None, alias="TOLERANCE", ge=0)
     domain: Literal["open", "declared"] | None = Field(default=None, alias="DOMAIN")
 
 

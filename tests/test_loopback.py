@@ -38,7 +38,14 @@ def outside():
     return socket.create_connection(("192.0.2.1", 80), 3).getpeername()
 
 
+def name_a_thread():
+    code = "open('/proc/self/task/%d/comm' % __import__('os').getpid(), 'w').write('named')"
+    return subprocess.run([sys.executable, "-c", code], stderr=subprocess.DEVNULL).returncode
+
+
 attempt("talk", talk)
+attempt("name", name_a_thread)
+attempt("order", lambda: open("/proc/sys/kernel/hostname", "w").write("other"))
 attempt("outside", outside)
 attempt("netlink", lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).fileno())
 json.dump(found, open(sys.argv[1], "w"))
@@ -52,25 +59,33 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def report(zygotes: Zygotes, folder: Path, *, loopback: bool) -> Any:
+def report(zygotes: Zygotes, folder: Path, *, loopback: bool, device: str = "cpu") -> dict[str, Any]:
     """What the program found out."""
-    arguments = {"device": "cpu", "program": [sys.executable, "-c", TOOL, "{cache}/report.txt"]}
+    arguments = {"device": device, "program": [sys.executable, "-c", TOOL, "{cache}/report.txt"]}
     worker = zygotes.spawn_job("tool", arguments, cache=str(folder), loopback=loopback)
     try:
         assert worker.wait_status(60.0) is not None
         assert (folder / "report.txt").is_file(), worker.log_tail()
     finally:
         worker.kill()
-    return json.loads((folder / "report.txt").read_text())
+    return dict(json.loads((folder / "report.txt").read_text()))
 
 
-def test_a_tool_may_talk_to_what_it_starts_and_to_nobody_else(zygotes: Zygotes, folder: Path) -> None:
+NOTHING = {"talk": "PermissionError", "outside": "PermissionError", "netlink": "PermissionError"}
+TO_ITSELF = {"talk": "here", "outside": "OSError", "netlink": "PermissionError"}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_a_tool_may_talk_to_what_it_starts_and_to_nobody_else(zygotes: Zygotes, folder: Path, device: str) -> None:
     if zygotes.abilities()["namespaces"] == "none":
         pytest.skip("this machine gives a worker no network of its own")
-    found = report(zygotes, folder, loopback=True)
-    assert found == {"talk": "here", "outside": "OSError", "netlink": "PermissionError"}
+    found = report(zygotes, folder, loopback=True, device=device)
+    assert found.items() >= TO_ITSELF.items()
+    assert found["order"] in ("OSError", "PermissionError"), "it gave orders to the whole machine"
+    # CUDA names its threads, and does not start in a program that cannot.
+    assert (found["name"] == 0) == (device != "cpu")
 
 
-def test_other_workers_have_no_connections_at_all(zygotes: Zygotes, folder: Path) -> None:
-    found = report(zygotes, folder, loopback=False)
-    assert found == {"talk": "PermissionError", "outside": "PermissionError", "netlink": "PermissionError"}
+@pytest.mark.parametrize("device", ["cpu", "cuda:0"])
+def test_other_workers_have_no_connections_at_all(zygotes: Zygotes, folder: Path, device: str) -> None:
+    assert report(zygotes, folder, loopback=False, device=device).items() >= NOTHING.items()

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tilecast.sandbox.base import EvaluationOptions, Preflight
+from tilecast.sandbox.harness.judge.reference import Reference
+from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.local import LocalSandbox
 from tilecast.sandbox.problem import load_problem
 from tilecast.sandbox.schema import EvaluationStatus
@@ -107,8 +110,8 @@ def test_generators_that_no_candidate_has_seeded_make_a_forward_random(
         ("WORKLOADS = {'small': 3}", "WORKLOADS must be a dict of dicts of keyword arguments, not {'small': 3}"),
         ("WORKLOADS = {3: {'n': 24}}", "dicts whose keys are texts"),
         ("WORKLOADS = {'small': {'n': object()}}", "a value of type 'object'"),
-        ("TOLERANCE = 'x'", "TOLERANCE must be one number above 0"),
-        ("TOLERANCE = {'float32': 1e-3}", "TOLERANCE must be one number above 0"),
+        ("TOLERANCE = 'x'", "TOLERANCE must be one number of 0 (exact) or more"),
+        ("TOLERANCE = {'float32': 1e-3}", "TOLERANCE must be one number of 0 (exact) or more"),
         ("TOLERANCE = -1", "not -1"),
         ("TOLERANCE = True", "not True"),
         ("TOLERANCE = float('nan')", "not nan"),
@@ -121,6 +124,22 @@ def test_a_constant_that_makes_no_sense_is_named(
     sandbox: LocalSandbox, tmp_path: Path, constant: str, says: str
 ) -> None:
     assert says in refusal(sandbox, tmp_path, model("return x * 2") + f"\n\n{constant}\n")
+
+
+def test_a_tolerance_of_nothing_means_exact(sandbox: LocalSandbox, tmp_path: Path) -> None:
+    text = model("return x.flip(0).contiguous()") + "\n\nTOLERANCE = 0.0\n"
+    answer = looked_at(sandbox, tmp_path, text)
+    assert answer.status is EvaluationStatus.PASSED, answer.reason
+
+
+def test_constants_of_all_recorded_problems_make_sense(shared_dir: Path, zygotes: Zygotes) -> None:
+    for file in sorted((shared_dir / "corpus").glob("*/reference.py")):
+        problem = {"name": file.parent.name, "source": file.read_text(encoding="utf-8")}
+        reference = Reference.open(zygotes, problem, torch.device("cpu"))
+        try:
+            assert "full" in reference.workloads and reference.domain in ("open", "declared")
+        finally:
+            reference.close()
 
 
 def test_a_failing_import_is_told_with_its_line(sandbox: LocalSandbox, tmp_path: Path) -> None:

@@ -190,8 +190,10 @@ def _apply_landlock(abilities: Abilities, enclosure: Enclosure) -> None:
         # CUDA names its threads by writing to /proc/self/task/*/comm and does not start where it cannot. The open
         # descriptor keeps the folder's inode, to which the rule is bound. The rest of /proc stays read-only: with the
         # judge's uid, /proc/sys would take orders.
-        writable.append(os.path.realpath("/proc/self"))
+        own = os.path.realpath("/proc/self")
         os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
+        # A tool's program is another process, not there yet. What takes orders in their /proc is mounted read-only.
+        writable.append("/proc" if enclosure.loopback and abilities.namespaces != "none" else own)
     if abilities.namespaces != "none":
         landlock.restrict(["/"], [*writable, "/tmp", "/dev/shm", "/cache"], tcp=enclosure.loopback)
         return

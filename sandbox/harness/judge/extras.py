@@ -53,8 +53,10 @@ def _workloads(given: object) -> dict[str, Workload]:
 def _tolerance(given: object) -> float | None:
     if given is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
-        raise _refused("TOLERANCE", given, "one number above 0, the cap on the relative L2 error of each output")
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 <= given < math.inf:
+        raise _refused(
+            "TOLERANCE", given, "one number of 0 (exact) or more, the cap on the relative L2 error of each output"
+        )
     return float(given)
 
 

@@ -95,7 +95,15 @@ def sanitize(bench: Benchmark, source: str) -> dict[str, Any]:
             "why": "no CUDA device" if device.type != "cuda" else "compute-sanitizer is not installed",
         }
     # Without torch's cache of memory each tensor is an allocation of its own, whose end the tool knows.
-    program = ["/usr/bin/env", "PYTORCH_NO_CUDA_MEMORY_CACHING=1", tool, "--tool", "memcheck", "--log-file", "{cache}/" + REPORT]
+    program = [
+        "/usr/bin/env",
+        "PYTORCH_NO_CUDA_MEMORY_CACHING=1",
+        tool,
+        "--tool",
+        "memcheck",
+        "--log-file",
+        "{cache}/" + REPORT,
+    ]
     inputs = bench.contents.draw(1)[0].inputs
     try:
         report = run_tool(
