@@ -181,7 +181,7 @@ def write_example(recording: Recording, name: str) -> Path | None:
             stem = own.get(log.header.start_sha256 or "")
             if stem is None or log.header.problem_sha256 != problem.sha256:
                 continue
-            new, told = exported(log, files[stem], stem)
+            new, told = exported(log, files[stem], stem, recording.lanes)
             rows, info, found = rows | new, told or info, found or bool(new)
     finally:
         record.close()
@@ -193,7 +193,7 @@ def write_example(recording: Recording, name: str) -> Path | None:
     return write_text(folder / MEASUREMENTS, "".join(json.dumps(row, sort_keys=True) + "\n" for row in ordered))
 
 
-def exported(log: RunLog, kernel: Candidate, stem: str) -> tuple[dict[str, dict[str, Any]], str]:
+def exported(log: RunLog, kernel: Candidate, stem: str, lanes: int) -> tuple[dict[str, dict[str, Any]], str]:
     """Rows of one run under the kernel's own name, by key, and what is told of the machine; nothing if it measured nothing."""
     with tempfile.TemporaryDirectory() as temporary:
         try:
@@ -209,7 +209,16 @@ def exported(log: RunLog, kernel: Candidate, stem: str) -> tuple[dict[str, dict[
                 continue
             row |= {"candidate": stem, "source_sha256": kernel.with_config(row["config"]).sha256}
         kept[key_of(row)] = row
-    return kept, "".join(line + "\n" for line in info.splitlines() if not line.startswith("run ="))
+    return kept, told_of(info, lanes)
+
+
+def told_of(info: str, lanes: int) -> str:
+    """What is told of the machine, without what is about one run of several; how many judges there were belongs to the timing."""
+    lines = [line for line in info.splitlines() if not line.startswith(("run =", "tilecast ="))]
+    if lanes > 1:
+        beside = f"; up to {lanes} candidates were verified at once, one was timed alone"
+        lines = [f'{line[:-1]}{beside}"' if line.startswith("timing =") else line for line in lines]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def read_rows(folder: Path) -> dict[str, dict[str, Any]]:
@@ -262,7 +271,7 @@ def main(given: Sequence[str] | None = None) -> None:
     names = options.examples.split(",") if options.examples else taught(options.source)
     if options.merge is not None:
         for home in options.merge:
-            merged = Recording(home, options.out, "", 0.0, options.source)
+            merged = Recording(home, options.out, "", 0.0, options.source, options.lanes)
             each(names, lambda name, merged=merged: say(f"{name}: {write_example(merged, name) or 'nothing'}"))
         return
     spec = device_name(options.device)

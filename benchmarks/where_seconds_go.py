@@ -2,10 +2,11 @@
 
     python benchmarks/where_seconds_go.py --corpus ../shared/corpus --device cuda:0
 
-A judge inside this process verifies recorded kernels of a few problems. Of each: seconds by phase, requests to the worker by
-operation (how many, seconds in all, median milliseconds), seconds waited for questions to be drawn, seconds of judging. On a GPU
-another candidate is verified under torch's profiler: kernels and copies of the judge's process, and how long they took. And,
-before all: what a turn between two processes costs on the device when both use it, and when only the other one does.
+A judge inside this process verifies recorded kernels of a few problems, and then times them. Of each: requests to the workers by
+operation (how many, seconds in all, median milliseconds), seconds waited for questions to be drawn, seconds of judging, and what a
+comparison is made of. On a GPU another candidate is verified under torch's profiler: kernels and copies of the judge's process, and
+how long they took. And, before all: what a turn between two processes costs on the device when both use it, and when only the
+other one does.
 """
 
 from __future__ import annotations
@@ -105,24 +106,57 @@ class Clocks:
         }
 
 
-@contextmanager
-def watched() -> Iterator[Clocks]:
-    """Timers around what verification is made of."""
+Watched = tuple[Any, str, Callable[[tuple[Any, ...]], str]]
+"""Owner, name of its method, and the label of a call by its arguments."""
+
+
+def parts_of_verification() -> list[Watched]:
+    """What verification is made of."""
     from tilecast.sandbox.harness.judge import checker, link, questions
     from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
 
-    clocks = Clocks()
-    undo = [
-        clocks.around(
-            link.WorkerLink, "_request", lambda args: f"request to {args[0].options.whose}: {args[1].get('op')}"
-        ),
-        clocks.around(questions.Ahead, "__next__", lambda args: "waiting for a question"),
-        clocks.around(checker.Checker, "_judge", lambda args: "judging a call"),
-        clocks.around(checker, "compare_values", lambda args: "of that: comparing values"),
-        clocks.around(SharedMemory, "settle", lambda args: "waiting for the device before a request"),
-        clocks.around(SharedMemory, "prepare", lambda args: "inputs into shared memory"),
-        clocks.around(SharedMemory, "inputs_now", lambda args: "of judging: reading inputs back"),
+    return [
+        (link.WorkerLink, "_request", lambda args: f"request to {args[0].options.whose}: {args[1].get('op')}"),
+        (questions.Ahead, "__next__", lambda args: "waiting for a question"),
+        (checker.Checker, "_judge", lambda args: "judging a call"),
+        (checker, "compare_values", lambda args: "of that: comparing values"),
+        (SharedMemory, "settle", lambda args: "waiting for the device before a request"),
+        (SharedMemory, "prepare", lambda args: "inputs into shared memory"),
+        (SharedMemory, "inputs_now", lambda args: "of judging: reading inputs back"),
     ]
+
+
+def parts_of_timing() -> list[Watched]:
+    """What a comparison is made of; some lie within others."""
+    from tilecast.sandbox.harness.judge.session import Session
+    from tilecast.sandbox.harness.judge.shared_memory import SharedMemory
+    from tilecast.sandbox.harness.judge.timing import bench, paired, sampling
+    from tilecast.sandbox.harness.judge.timing.contents import CaseContents
+    from tilecast.sandbox.harness.judge.timing.window import Window
+    from tilecast.sandbox.harness.judge.timing.workers import TimedWorker
+
+    return [
+        (bench.Benchmark, "measure", lambda args: "all of timing"),
+        (bench.Benchmark, "_add_warm", lambda args: "legs with a warm cache"),
+        (sampling.Sampler, "warm_up", lambda args: "warm-up"),
+        (sampling.Sampler, "block", lambda args: "blocks"),
+        (paired.PairedLegs, "leg", lambda args: f"legs of the {args[1]}"),
+        (paired.PairedLegs, "measure_empty", lambda args: "empty legs"),
+        (CaseContents, "draw", lambda args: "drawing contents"),
+        (TimedWorker, "_fill", lambda args: "contents into shared memory"),
+        (SharedMemory, "poison_outputs", lambda args: "output buffers written over"),
+        (Session, "timed", lambda args: "timed requests"),
+        (SharedMemory, "read_output", lambda args: "outputs read"),
+        (paired, "difference", lambda args: "outputs compared"),
+        (Window, "discard_reason", lambda args: "looks at the window"),
+    ]
+
+
+@contextmanager
+def watched(parts: list[Watched]) -> Iterator[Clocks]:
+    """Timers around these."""
+    clocks = Clocks()
+    undo = [clocks.around(*part) for part in parts]
     try:
         yield clocks
     finally:
@@ -145,26 +179,36 @@ def device_work(run: Callable[[], object]) -> dict[str, Any]:
     }
 
 
-def verify_problem(judge: Any, folder: Path, count: int) -> dict[str, Any]:
-    """Candidates of one problem; the first one pays for the problem's study and is not counted."""
+def ask(judge: Any, op: str, problem: dict[str, Any], folder: Path, row: dict[str, Any]) -> dict[str, Any]:
+    """One candidate through an operation of the judge: its status, and seconds."""
+    options = {"timeout_s": 120.0, "baseline": "eager", "max_seconds": 2.0}
+    request = {
+        "problem": problem,
+        "options": options,
+        "candidate": candidate_of(row["candidate"], source_of(folder, row)),
+    }
+    start = time.perf_counter()
+    answer = judge.answer({"op": op, "args": request}, lambda text: None)
+    result = answer.get("result", answer)
+    return {"status": result.get("status", str(result)[:200]), "seconds": round(time.perf_counter() - start, 3)}
+
+
+def study(judge: Any, folder: Path, count: int) -> dict[str, Any]:
+    """Candidates of one problem; the first one pays for the problem's study and its baseline, and is not counted."""
     rows = choose(folder, count + 2)
     problem = problem_of(folder)
-
-    def verify(row: dict[str, Any]) -> dict[str, Any]:
-        request = {"problem": problem, "options": {"timeout_s": 120.0}}
-        candidate = candidate_of(row["candidate"], source_of(folder, row))
-        start = time.perf_counter()
-        answer = judge.answer({"op": "verify", "args": {**request, "candidate": candidate}}, lambda text: None)
-        result = answer.get("result", answer)
-        return {"status": result.get("status", str(result)[:200]), "seconds": round(time.perf_counter() - start, 3)}
-
-    first = verify(rows[0])
+    first = ask(judge, "bench", problem, folder, rows[0])
     found = []
     for row in rows[1 : count + 1]:
-        with watched() as clocks:
-            done = verify(row)
-        found.append({"candidate": row["candidate"], **done, "parts": clocks.summary()})
-    profiled = device_work(lambda: verify(rows[-1])) if judge.device.type == "cuda" else None
+        with watched(parts_of_verification()) as clocks:
+            done = ask(judge, "verify", problem, folder, row)
+        with watched(parts_of_timing()) as timing:
+            timed = ask(judge, "bench", problem, folder, row)
+        parts = {"parts": clocks.summary(), "with_timing": {**timed, "parts": timing.summary()}}
+        found.append({"candidate": row["candidate"], **done, **parts})
+    profiled = None
+    if judge.device.type == "cuda":
+        profiled = device_work(lambda: ask(judge, "verify", problem, folder, rows[-1]))
     return {"first": first, "candidates": found, "device_work": profiled}
 
 
@@ -188,8 +232,7 @@ def main() -> None:
     try:
         document = {**header("where_seconds_go"), "turn_ms": turn_costs(judge)}
         document["problems"] = {
-            name: verify_problem(judge, options.corpus / name, options.per_problem)
-            for name in options.problems.split(",")
+            name: study(judge, options.corpus / name, options.per_problem) for name in options.problems.split(",")
         }
     finally:
         judge.close()

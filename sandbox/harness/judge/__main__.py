@@ -170,7 +170,9 @@ class Judge:
             self.spare.settle()
             return self.desk.baselines(verifier, args["options"], progress)
 
-        return self._with_room(work, progress)
+        answer = self._with_room(work, progress)
+        self.spare.prepare()  # a candidate comes next, and the first one is waited for longest
+        return answer
 
     def _ceilings(self, args: Message, progress: Progress) -> Message:
         self.spare.settle()
