@@ -17,6 +17,7 @@ from tilecast.sandbox.local import LocalSandbox
 from tilecast.tools.forecast.base import Forecaster
 from tilecast.tools.forecast.factory import make_forecaster
 from tilecast.tools.model.settings import DEFAULT_OUTPUT_TOKENS
+from tilecast.tools.propose.builtin import BuiltinProposer
 from tilecast.tools.propose.factory import ChosenProposer, ProposerSources, make_proposer
 
 DEFAULT_LANGUAGE, CPU_LANGUAGE, PLAIN = "triton", "cpp", "torch"
@@ -73,6 +74,7 @@ def assemble(request: OptimizeRequest, known: Preflight | None, device: ChosenDe
         recorded=device.replayed,
     )
     chosen = _proposer(request, device, sources)
+    _check_can_be_written(language, request, chosen)
     if request.limits.usd is not None and chosen.settings is not None and chosen.settings.price_known() is None:
         raise UsageError(
             f"--max-usd {request.limits.usd:g}: the price of {chosen.settings.name} is unknown, so dollars cannot be "
@@ -142,6 +144,18 @@ def _check_can_be_timed(language: str, device: ChosenDevice) -> None:
         raise EnvironmentFailure(
             f"there is no GPU here to time {language} kernels on (this machine's CPU can only check them: tilecast verify); "
             f"use a machine with a GPU, recorded measurements (--device replay:DIR), or --language {CPU_LANGUAGE}"
+        )
+
+
+def _check_can_be_written(language: str, request: OptimizeRequest, chosen: ChosenProposer) -> None:
+    """A language that is asked for and that no proposal will be written in is a misunderstanding: said, not passed over."""
+    if request.settings.language is None or request.start is None or not isinstance(chosen.proposer, BuiltinProposer):
+        return
+    own = language_of(request.start.source)
+    if own != language:
+        raise UsageError(
+            f"--language {language}: builtin rewrites CONFIG of the kernel it starts from ({request.start.name}), which is {own}; "
+            f"start from a {language} kernel, or name a language model with --model"
         )
 
 

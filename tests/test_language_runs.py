@@ -74,6 +74,19 @@ def test_the_model_is_asked_for_the_language(
     assert proposed
 
 
+def test_a_language_that_builtin_cannot_write_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tilecast.agent.cli.app import main
+
+    asked = ["--model", "builtin", "--language", "cutile", "--device", f"replay:{TINY}", "--yes"]
+    monkeypatch.setattr(sys, "argv", ["tilecast", "optimize", str(TINY), *asked])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = " ".join(capsys.readouterr().err.split())
+    assert ended.value.code == 2 and "--language cutile: builtin rewrites CONFIG" in said and "which is torch" in said
+
+
 def test_a_run_in_several_languages_compares_them() -> None:
     script: list[Candidate | str] = [variant(64, 1), *(load_candidate(file) for file in FILES.values())]
     result = Engine(make_request(), make=making(Scripted(script))).run()

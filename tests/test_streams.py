@@ -106,3 +106,23 @@ def test_a_name_that_the_encoding_lacks_is_no_traceback(problem: Path, form: lis
     printed, told = process.communicate(timeout=110)
     assert process.returncode == 0, told
     assert json.loads(printed)["candidate"] == "größe 核" if form else "PASSED" in printed
+
+
+def test_ctrl_c_while_the_libraries_are_loaded_ends_it_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(9)\n")
+    code = "import sys; sys.argv[0] = 'tilecast'; from tilecast.agent.cli.start import main; main()"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    command = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=_heeding, env=env)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
+def test_the_command_begins_there_and_hears_ctrl_c_again_afterwards() -> None:
+    code = (
+        "import signal, sys; sys.argv[0] = 'tilecast'; import tilecast.agent.cli.app as app\n"
+        "from tilecast.agent.cli.start import main\n"
+        "app.main = lambda: print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, preexec_fn=_heeding)
+    assert done.stdout == "True\n", done.stderr
