@@ -115,7 +115,8 @@ def test_after_many_candidates_every_family_and_kind_is_still_asked(verifier: Ve
         kinds.update(call.step.content for call in segment.calls)
     assert len(names - set(found)) <= 3, f"no longer asked: {names - set(found)}"
     assert kinds["elements"] >= 3 and kinds["fresh"] >= 10, kinds
-    assert [verified(verifier, SHORTCUT, number) for number in range(10)].count("PASSED") == 0
+    # How small the other operand is, is drawn too: about one in two hundred meets none that is small enough.
+    assert [verified(verifier, SHORTCUT, number) for number in range(10)].count("PASSED") <= 1
     assert [verified(verifier, KEEPS, number) for number in range(10)].count("PASSED") == 0
     # A collision of sums asks for two calls in a row whose difference is such an exchange: most of the time there is one.
     assert [verified(verifier, KEEPS_BY_SUM, number) for number in range(10)].count("PASSED") <= 4
