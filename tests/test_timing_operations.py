@@ -14,7 +14,7 @@ import torch
 from tilecast.sandbox.base import BaselineTimes
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
 from tilecast.sandbox.harness.judge.study import study_problem
-from tilecast.sandbox.harness.judge.timing import baselines, ceilings
+from tilecast.sandbox.harness.judge.timing import baselines, ceilings, finalist
 from tilecast.sandbox.harness.judge.timing.finalist import sanitizer_summary
 from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
 from tilecast.sandbox.harness.judge.timing.tools import run_tool
@@ -73,6 +73,17 @@ def test_a_passed_candidate_is_timed_profiled_and_confirmed(desk: tuple[TimingDe
     confirmed = result.details["confirmed"]
     assert confirmed["soaked_calls"] == 100 and "contradicts" not in confirmed
     assert confirmed["sanitizer"]["ran"] is False and confirmed["calls_per_leg"] != result.details["calls_per_leg"]
+
+
+def test_errors_that_the_sanitizer_finds_are_told(
+    desk: tuple[TimingDesk, Verifier], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"ran": True, "errors": 2, "first": ["Invalid __global__ write of size 4 bytes"]}
+    monkeypatch.setattr(finalist, "sanitize", lambda bench, source: found)
+    result = bench(desk, CANDIDATE, confirm=True, max_seconds=15.0)
+    assert result.status is EvaluationStatus.PASSED and result.details["confirmed"]["sanitizer"] == found
+    told = "compute-sanitizer found 2 memory errors in its calls, the first: Invalid __global__ write of size 4 bytes"
+    assert told in result.details["notes"]
 
 
 def test_a_wrong_candidate_carries_no_time(desk: tuple[TimingDesk, Verifier]) -> None:

@@ -37,12 +37,16 @@ def clean_environment(*, interpret: bool) -> dict[str, str]:
     return kept
 
 
+def harness_path() -> str:
+    """The folder of this package's part that runs inside the sandbox; of the rest a worker sees nothing."""
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
 def python_paths() -> tuple[str, ...]:
     """Folders that Python and this package are loaded from; a worker sees these, read-only, and the system's."""
-    harness = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     library = [path for path in sys.path if path and os.path.isdir(path) and _is_library(path)]
     executable = os.path.dirname(os.path.realpath(sys.executable))
-    wanted = [sys.prefix, sys.base_prefix, *library, executable, harness]
+    wanted = [sys.prefix, sys.base_prefix, *library, executable, harness_path()]
     kept: list[str] = []
     for path in sorted({os.path.abspath(path) for path in wanted}, key=len):
         inside = any(path == other or path.startswith(other + "/") for other in (*kept, "/usr"))

@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge.case import WorkloadCase
-from tilecast.sandbox.harness.judge.surroundings import limits_for
+from tilecast.sandbox.harness.judge.surroundings import harness_path, limits_for
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree
 from tilecast.sandbox.harness.wire import WireClosed, WireError
+from tilecast.sandbox.harness.worker.tool import LIBRARY
 
 _BYTES = torch.uint8
 REPORT = "report.txt"
@@ -67,6 +68,7 @@ def run_tool(
     folder.chmod(0o777)
     try:
         write_case(folder, case, source, inputs, device)
+        _add_library(folder)
         limits = replace(limits_for("cuda"), cpu_s=int(limit_s) + 30)
         arguments = {"device": device, "program": list(program)}
         worker = zygotes.spawn_job("tool", arguments, limits, cache=str(folder), loopback=True)
@@ -84,6 +86,16 @@ def run_tool(
             return Report(file.read(_REPORT_BYTES).decode("utf-8", "replace"), log)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _add_library(folder: Path) -> None:
+    """Where a new Python finds the harness: a worker is a fork that has it already, but a tool starts a program of its own.
+
+    However this package was installed, of it there is one folder in the sandbox, which is linked to under its name.
+    """
+    place = folder / LIBRARY / "tilecast" / "sandbox"
+    place.mkdir(parents=True)
+    (place / "harness").symlink_to(harness_path())
 
 
 def _wait(worker: Any, limit_s: float) -> bool:
