@@ -99,6 +99,19 @@ def test_a_right_kernel_is_verified_and_timed_against_the_fastest_baseline(
     assert answer.speedup.low <= answer.speedup.ratio <= answer.speedup.high
 
 
+def test_a_forward_that_draws_on_the_device_is_random_and_its_copy_passes(
+    sandbox: LocalSandbox, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("dropout")
+    drawing = REFERENCE.replace("torch.relu(x) * 2 + 1", "nn.functional.dropout(x, 0.5)")
+    (folder / "reference.py").write_text(drawing)
+    copy = drawing[: drawing.index("def get_inputs")].replace("class Model", "class ModelNew")
+    options = EvaluationOptions(timeout_s=240.0, baseline="eager")
+    candidate = Candidate(name="copy", source=copy)
+    answer = sandbox.benchmark(load_problem(folder), candidate, options, lambda text: None)
+    assert answer.status is EvaluationStatus.PASSED, answer.reason
+
+
 @pytest.mark.parametrize(
     ("source", "status"),
     [

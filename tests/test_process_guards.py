@@ -225,6 +225,25 @@ def test_only_settings_of_how_torch_computes_are_granted(put_back: None, monkeyp
     assert len(before.changes(CallState.take(False))) == 2
 
 
+NEWER_SETTINGS = """
+import torch
+from tilecast.sandbox.harness.worker.guards import CallState
+before = CallState.take(False)
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+later = CallState.take(False)
+print([item.detail for item in before.changes(later)])
+print(CallState.take(False).changes(later), sorted(before.numerical_changes(later)))
+"""
+
+
+def test_newer_settings_of_precision_are_seen_though_torch_does_not_tell_the_older_ones_then() -> None:
+    done = subprocess.run([sys.executable, "-c", NEWER_SETTINGS], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told, rest = done.stdout.splitlines()
+    assert "'cuda matmul': 'tf32'" in told
+    assert rest == "[] ['torch.get_float32_matmul_precision()']"
+
+
 @pytest.mark.parametrize("reseed", [lambda: random.seed(0), lambda: np.random.seed(7)])
 def test_a_generator_set_to_the_same_state_again_is_seen(reseed: Callable[[], None]) -> None:
     generators = HostGenerators()

@@ -13,6 +13,7 @@ from tilecast.sandbox.harness.judge.reference import fresh_seed
 from tilecast.sandbox.harness.judge.study import Study, study_problem
 from tilecast.sandbox.harness.judge.verify import Verifier
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
+from tilecast.sandbox.harness.worker.reference import generator_states
 from tilecast.sandbox.source import source_sha256
 
 CPU = torch.device("cpu")
@@ -186,3 +187,12 @@ def test_a_list_that_the_reference_changes_may_be_changed(zygotes: Zygotes) -> N
         assert verified(zygotes, study, POPS.replace("more.pop()", "more[0]"))[0] == "PASSED"
     finally:
         study.close()
+
+
+def test_what_is_drawn_on_a_gpu_is_noticed_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = iter([torch.tensor([1]), torch.tensor([2])])
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: next(told))
+    gpu, cpu = torch.device("cuda:0"), torch.device("cpu")
+    before, after = generator_states(gpu), generator_states(gpu)
+    assert [torch.equal(a, b) for a, b in zip(before, after, strict=True)] == [True, False]
+    assert len(generator_states(cpu)) == 1

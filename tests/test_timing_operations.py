@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,12 +16,13 @@ import torch
 from tilecast.sandbox.base import BaselineTimes
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
 from tilecast.sandbox.harness.judge.study import study_problem
-from tilecast.sandbox.harness.judge.timing import baselines, ceilings, finalist
+from tilecast.sandbox.harness.judge.timing import baselines, ceilings, finalist, profiling
 from tilecast.sandbox.harness.judge.timing.finalist import sanitizer_summary
 from tilecast.sandbox.harness.judge.timing.operations import TimingDesk
-from tilecast.sandbox.harness.judge.timing.tools import run_tool
+from tilecast.sandbox.harness.judge.timing.tools import NotOnThisMachine, Report, ToolFailed, run_tool, write_case
 from tilecast.sandbox.harness.judge.verify import Verifier
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
+from tilecast.sandbox.harness.worker.timing import _touch
 from tilecast.sandbox.schema import EvaluationStatus, Measurement
 
 HEAD = "import time\nimport torch\nimport torch.nn as nn\n"
@@ -127,29 +130,85 @@ def test_ceilings_are_an_operation_of_their_own(desk: tuple[TimingDesk, Verifier
     assert list(Path(desk[0].state_dir or "").glob("ceilings-*"))
 
 
-# Stands where compute-sanitizer does: starts the program it is given, and reports.
+# Stands where compute-sanitizer does: starts the program it is given, and finds no error, whatever became of that.
 TOOL = (
     "import subprocess, sys\n"
-    "done = subprocess.run(sys.argv[2:])\n"
-    "open(sys.argv[1], 'w').write(f'========= ERROR SUMMARY: {done.returncode} errors')\n"
+    "subprocess.run(sys.argv[2:])\n"
+    "open(sys.argv[1], 'w').write('========= ERROR SUMMARY: 0 errors')\n"
 )
 
 
 @pytest.mark.parametrize(
-    ("source", "report", "log"),
+    ("source", "ran", "why"),
     [
-        (CANDIDATE, {"ran": True, "errors": 0, "first": []}, ""),
-        (CANDIDATE.replace("return", "raise ValueError('told')\n        return"), {"ran": True, "errors": 1}, "told"),
+        (CANDIDATE, True, ""),
+        (CANDIDATE.replace("return", "raise ValueError('told')\n        return"), False, "ValueError: told"),
     ],
 )
 def test_a_tool_runs_around_the_candidate_on_inputs_of_the_judge(
-    desk: tuple[TimingDesk, Verifier], source: str, report: dict[str, Any], log: str
+    desk: tuple[TimingDesk, Verifier], source: str, ran: bool, why: str
 ) -> None:
     case = desk[1].study.cases[0]
     inputs = desk[1].study.reference.draw(case.name)
     program = [sys.executable, "-c", TOOL, "{cache}/report.txt"]
-    found = run_tool(desk[1].zygotes, program, case, source, inputs, device="cpu", limit_s=60.0)
-    assert sanitizer_summary(found.text).items() >= report.items() and log in found.log
+    found = finalist.sanitizer_report(
+        run_tool(desk[1].zygotes, program, case, source, inputs, device="cpu", limit_s=60.0)
+    )
+    assert found["ran"] is ran and why in found.get("why", "")
+
+
+def on_a_gpu() -> Any:
+    """What the tools ask of a benchmark on a GPU that is not here."""
+    place = SimpleNamespace(device=torch.device("cuda:0"), key="card", zygotes=None)
+    return SimpleNamespace(
+        place=place, case=None, contents=SimpleNamespace(draw=lambda n: [SimpleNamespace(inputs=[])])
+    )
+
+
+def test_who_captures_a_graph_is_checked_with_shared_allocations(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(zygotes: object, program: list[str], *rest: object, **more: object) -> Report:
+        alone = any("NO_CUDA_MEMORY_CACHING" in word for word in program)
+        return Report("========= ERROR SUMMARY: 0 errors", "capture failed" if alone else "", not alone)
+
+    monkeypatch.setattr(finalist, "run_tool", run)
+    monkeypatch.setattr(finalist, "find_tool", lambda name: f"/{name}")
+    found = finalist.sanitize(on_a_gpu(), CANDIDATE)
+    assert found == {"ran": True, "errors": 0, "first": [], "note": "tensors shared allocations: less is seen"}
+
+
+@pytest.mark.parametrize(
+    ("error", "remembered"),
+    [(ToolFailed("did not finish"), False), (NotOnThisMachine("ncu needs more"), True)],
+)
+def test_what_one_candidate_did_to_the_profiler_is_not_held_against_the_next(
+    monkeypatch: pytest.MonkeyPatch, error: ToolFailed, remembered: bool
+) -> None:
+    def fail(*args: object, **more: object) -> None:
+        raise error
+
+    monkeypatch.setattr(profiling, "run_tool", fail)
+    monkeypatch.setattr(profiling, "find_tool", lambda name: f"/{name}")
+    monkeypatch.setattr(profiling, "_resources", lambda session: [])
+    monkeypatch.setattr(profiling, "_why_not", {})
+    told = [profiling.profile_candidate(on_a_gpu(), None, CANDIDATE)["why"] for _ in range(2)]  # type: ignore[arg-type]
+    assert told[0] == f"Nsight Compute: {error}" and (told[1] != told[0]) is remembered
+
+
+def test_counters_that_may_not_be_read_are_a_matter_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = Report("==ERROR== ERR_NVGPUCTRPERM - The user does not have permission", "", True)
+    monkeypatch.setattr(profiling, "run_tool", lambda *args, **more: report)
+    monkeypatch.setattr(profiling, "find_tool", lambda name: f"/{name}")
+    with pytest.raises(NotOnThisMachine, match="ERR_NVGPUCTRPERM"):
+        profiling._with_counters(on_a_gpu(), CANDIDATE)
+
+
+def test_a_strided_single_element_is_bytes_like_any_other(desk: tuple[TimingDesk, Verifier], tmp_path: Path) -> None:
+    value = torch.randn(128, 8)[3:4, 2]
+    assert value.stride() == (8,) and value.is_contiguous()
+    write_case(tmp_path, desk[1].study.cases[0], CANDIDATE, [value], "cpu")
+    place = json.loads((tmp_path / "case.json").read_text())["tensors"][0]["at"]
+    assert (tmp_path / "case.bin").read_bytes()[place : place + 4] == value.numpy().tobytes()
+    _touch([value])
 
 
 def test_sanitizer_reports() -> None:

@@ -73,6 +73,18 @@ _HOOKS = (
 )
 
 
+_BACKENDS = (("generic", "all"), ("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"))
+
+
+def _precision(read: Callable[[], Any]) -> Any:
+    """One of torch's older settings of precision; what the newer ones say where it refuses to be told beside them."""
+    try:
+        return read()
+    except RuntimeError:
+        newer = torch._C._get_fp32_precision_getter
+        return {f"{backend} {operator}": newer(backend, operator) for backend, operator in _BACKENDS}
+
+
 def _settings() -> dict[str, Any]:
     """Process-wide settings by the name a reader would know them by."""
     return {
@@ -80,11 +92,11 @@ def _settings() -> dict[str, Any]:
         "torch.get_num_threads()": torch.get_num_threads(),
         "torch.is_grad_enabled()": torch.is_grad_enabled(),
         "torch.is_inference_mode_enabled()": torch.is_inference_mode_enabled(),
-        "torch.get_float32_matmul_precision()": torch.get_float32_matmul_precision(),
+        "torch.get_float32_matmul_precision()": _precision(torch.get_float32_matmul_precision),
         "torch.are_deterministic_algorithms_enabled()": torch.are_deterministic_algorithms_enabled(),
         "torch.is_autocast_enabled('cpu')": torch.is_autocast_enabled("cpu"),
         "torch.is_autocast_enabled('cuda')": torch.is_autocast_enabled("cuda"),
-        "torch.backends.cudnn.allow_tf32": torch._C._get_cudnn_allow_tf32(),
+        "torch.backends.cudnn.allow_tf32": _precision(torch._C._get_cudnn_allow_tf32),
         "reduced precision reductions": (
             torch._C._get_cublas_allow_fp16_reduced_precision_reduction(),
             torch._C._get_cublas_allow_bf16_reduced_precision_reduction(),
@@ -158,9 +170,9 @@ class CallState:
     def changes(self, later: CallState, *, importing: bool = False) -> list[Finding]:
         """What differs later. While a file is imported it may set variables that compilers read."""
         found = [
-            Finding("global-state", f"{name} was {value!r}, is now {later.settings[name]!r}")
+            Finding("global-state", f"{name} was {value!r}, is now {later.settings.get(name)!r}")
             for name, value in self.settings.items()
-            if later.settings[name] != value and not _is_the_judges(name, later.settings[name])
+            if later.settings.get(name) != value and not _is_the_judges(name, later.settings.get(name))
         ]
         for name in sorted(set(self.environment) | set(later.environment)):
             if name.startswith(_LIBRARY_VARIABLES):

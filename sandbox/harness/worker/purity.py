@@ -190,7 +190,8 @@ class PurityHandlers:
 
     def _noted(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def take_out(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-            if self._depth == 0:
+            # Of a tensor on a GPU only the address gets out that way: what is computed there is seen where kernels are.
+            if self._depth == 0 and not (self._caller.cuda and tensor.is_cuda):
                 self._taken_out += tensor.numel()
             self._depth += 1  # one way out leads through another
             try:
@@ -242,8 +243,7 @@ def _launchers() -> list[tuple[Any, str]]:
         if kind is not None:
             found.append((kind, name))
     tile = sys.modules.get("cuda.tile")
-    if tile is not None and hasattr(tile, "launch"):
-        found.append((tile, "launch"))
+    found += [(tile, name) for name in ("launch", "launch_extended") if hasattr(tile, name)]
     return found
 
 

@@ -54,6 +54,12 @@ def seed_everything(seed: int) -> None:
     numpy.random.seed(seed % (1 << 32))
 
 
+def generator_states(device: torch.device) -> list[Tensor]:
+    """States of the generators that a forward on a device may draw from: torch's for the CPU, and the GPU's own."""
+    states = [torch.default_generator.get_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
 def keyword_arguments(function: Callable[..., Any], workload: dict[str, Any]) -> dict[str, Any]:
     """Those values of a workload that the function names as parameters."""
     parameters = inspect.signature(function).parameters
@@ -193,7 +199,7 @@ class ReferenceHandlers:
         versions = [item._version for item in tensors]
         state = {name: item.clone() for name, item in module.state_dict().items()}
         torch.manual_seed(int(message["seed"]))
-        rng = torch.default_generator.get_state()
+        rng = generator_states(self._memory.device)
         arguments = decode_tree(message["inputs"], tensors)
         given = Given(arguments, tensors)
         try:
@@ -202,7 +208,8 @@ class ReferenceHandlers:
         except BaseException:
             put_back(module, state)  # it may have counted the batch before it found fault with its size
             raise
-        effects = Effects(consumes_rng=not torch.equal(rng, torch.default_generator.get_state()))
+        drawn = any(not torch.equal(a, b) for a, b in zip(rng, generator_states(self._memory.device), strict=True))
+        effects = Effects(consumes_rng=drawn)
         effects.changes_containers = any(number == OF_ALL_ARGUMENTS for number, _ in given.moved())
         outputs = outputs_in(result)
         now = module.state_dict()

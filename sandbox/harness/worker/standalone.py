@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.tensors import TensorSpec, decode_tree, place
+from tilecast.sandbox.harness.worker import builds
 from tilecast.sandbox.harness.worker.loading import construct, load_source
+from tilecast.sandbox.harness.worker.tool import FINISHED
 
 
 def main(case_file: str) -> int:
@@ -25,6 +27,10 @@ def main(case_file: str) -> int:
     file = Path(case_file)
     case = json.loads(file.read_text(encoding="utf-8"))
     device = torch.device(case["device"])
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # Triton launches on the current one
+    if "cpp_extension" in case["source"]:
+        builds.prepare()
     raw = torch.frombuffer(bytearray((file.parent / "case.bin").read_bytes()) or bytearray(1), dtype=torch.uint8)
     tensors = [_tensor(raw, item, device) for item in case["tensors"]]
     module = construct(
@@ -42,6 +48,7 @@ def main(case_file: str) -> int:
         with _profiled() if device.type == "cuda" else nullcontext():
             for arguments in watched:
                 module(*arguments)
+    (file.parent / FINISHED).touch()
     return 0
 
 

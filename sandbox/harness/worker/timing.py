@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from tilecast.sandbox.harness.tensors import bytes_in
 from tilecast.sandbox.harness.wire import Message
 from tilecast.sandbox.harness.worker import failures, guards
 from tilecast.sandbox.harness.worker.calling import Caller, take_out
@@ -182,7 +183,7 @@ def _touch(tensors: list[Tensor]) -> None:
     """Read every input, so that as much of it as fits lies in the cache."""
     for tensor in tensors:
         if tensor.numel():
-            _SUM(tensor.reshape(-1).view(torch.uint8), dtype=torch.int64)
+            _SUM(bytes_in(tensor), dtype=torch.int64)
 
 
 def _jit_functions() -> list[Any]:

@@ -9,6 +9,8 @@ from typing import Any
 from tilecast.sandbox.harness.wire import Channel
 
 NOT_STARTED = 96
+FINISHED = "finished"
+"""In the shared folder: written when all calls are made. A tool's report does not always tell of a program that died."""
 LIBRARY = "library"
 """In the shared folder: where the program finds the harness."""
 

@@ -15,12 +15,13 @@ from tilecast.sandbox.harness.judge.timing.profile import (
     parse_table,
     static_profile,
 )
-from tilecast.sandbox.harness.judge.timing.tools import REPORT, ToolFailed, find_tool, run_tool
+from tilecast.sandbox.harness.judge.timing.tools import REPORT, NotOnThisMachine, ToolFailed, find_tool, run_tool
 
 if TYPE_CHECKING:
     from tilecast.sandbox.harness.judge.timing.bench import Benchmark
 
 LIMIT_S = 90.0
+_NOT_PERMITTED = "ERR_NVGPUCTRPERM"
 _why_not: dict[str, str] = {}
 """Device -> why its counters cannot be read: asked once a process."""
 
@@ -35,15 +36,16 @@ def profile_candidate(bench: Benchmark, session: Session, source: str) -> dict[s
         try:
             return _with_counters(bench, source)
         except (ToolFailed, ProfileUnreadable) as error:
-            _why_not[key] = str(error)[:300]
-            return static_profile(_resources(session), f"Nsight Compute: {_why_not[key]}")
+            if isinstance(error, NotOnThisMachine):
+                _why_not[key] = str(error)
+            return static_profile(_resources(session), f"Nsight Compute: {str(error)[:300]}")
     return static_profile(_resources(session), "no hardware counters here (said before)")
 
 
 def _with_counters(bench: Benchmark, source: str) -> dict[str, Any]:
     tool = find_tool("ncu")
     if tool is None:
-        raise ToolFailed("ncu is not on this machine")
+        raise NotOnThisMachine("ncu is not on this machine")
     # The card's clocks stay as they are: other work on it, and other measurements, depend on them.
     program = [tool, "--clock-control", "none", "--profile-from-start", "off", "--csv", "--page", "raw"]
     program += ["--metrics", ",".join(METRICS.values()), "--launch-count", "32", "--log-file", "{cache}/" + REPORT]
@@ -51,6 +53,10 @@ def _with_counters(bench: Benchmark, source: str) -> dict[str, Any]:
     report = run_tool(
         bench.place.zygotes, program, bench.case, source, inputs, device=str(bench.place.device), limit_s=LIMIT_S
     )
+    if _NOT_PERMITTED in report.text + report.log:
+        raise NotOnThisMachine(
+            f"this user may not read the card's counters ({_NOT_PERMITTED}; see NVIDIA's page of that name)"
+        )
     return counters_profile(
         parse_table(report.text), torch.cuda.get_device_properties(bench.place.device).multi_processor_count
     )

@@ -13,17 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge.case import WorkloadCase
 from tilecast.sandbox.harness.judge.surroundings import harness_path, limits_for
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
-from tilecast.sandbox.harness.tensors import TensorSpec, encode_tree
+from tilecast.sandbox.harness.tensors import TensorSpec, bytes_in, encode_tree
 from tilecast.sandbox.harness.wire import WireClosed, WireError
-from tilecast.sandbox.harness.worker.tool import LIBRARY
+from tilecast.sandbox.harness.worker.tool import FINISHED, LIBRARY
 
-_BYTES = torch.uint8
 REPORT = "report.txt"
 _REPORT_BYTES = 4 << 20
 _SHOWN_CHARS = 200
@@ -31,15 +29,20 @@ _PLACES = ("/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer", "/opt/n
 
 
 class ToolFailed(Exception):
-    """The tool is not there, was refused, or took too long; the text says which."""
+    """The tool took too long or wrote nothing; the text says which."""
+
+
+class NotOnThisMachine(ToolFailed):
+    """It is not there, or may not work here, whatever it is asked to watch."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a tool wrote into its report, and the end of what it and its program printed."""
+    """What a tool wrote into its report, the end of what it and its program printed, and whether the program made all calls."""
 
     text: str
     log: str
+    finished: bool
 
 
 def find_tool(name: str) -> str | None:
@@ -62,8 +65,11 @@ def run_tool(
     """Run ``program`` (its report goes to ``{cache}/report.txt``) around a few calls of the candidate.
 
     Raises:
-        ToolFailed: if it could not be run, or wrote nothing.
+        NotOnThisMachine: if it cannot be run here.
+        ToolFailed: if it did not end, or wrote nothing.
     """
+    if zygotes.abilities()["namespaces"] == "none":
+        raise NotOnThisMachine(f"{program[0]} needs a network namespace of its own, which this machine does not give")
     folder = Path(tempfile.mkdtemp(prefix="tilecast-tool-"))
     folder.chmod(0o777)
     try:
@@ -83,7 +89,8 @@ def run_tool(
         if not report.is_file() or report.is_symlink():
             raise ToolFailed(f"{program[0]} wrote no report: {log or 'no output'}")
         with report.open("rb") as file:
-            return Report(file.read(_REPORT_BYTES).decode("utf-8", "replace"), log)
+            text = file.read(_REPORT_BYTES).decode("utf-8", "replace")
+        return Report(text, log, (folder / FINISHED).exists())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -103,11 +110,11 @@ def _wait(worker: Any, limit_s: float) -> bool:
     end = time.monotonic() + limit_s
     try:
         message = worker.channel.receive(5.0)
-        raise ToolFailed(str(message.get("failed", message))[:300])
+        raise NotOnThisMachine(str(message.get("failed", message))[:300])
     except WireClosed:
         pass  # the program has taken the process over, which closes the channel
     except WireError as error:
-        raise ToolFailed(f"the tool did not start: {error}") from error
+        raise NotOnThisMachine(f"the tool did not start: {error}") from error
     while time.monotonic() < end:
         if worker.wait_status(0.0) is not None:
             return True
@@ -130,11 +137,10 @@ def write_case(folder: Path, case: WorkloadCase, source: str, inputs: Sequence[A
     tensors += case.state.values()
     blob, items = bytearray(), []
     for tensor in tensors:
-        dense = tensor.detach().contiguous().cpu()
-        spec = TensorSpec.dense(tuple(dense.shape), dense.dtype)
+        spec = TensorSpec.dense(tuple(tensor.shape), tensor.dtype)
         items.append({"at": len(blob), "spec": spec.to_message()})
         if spec.extent:
-            blob += bytes(dense.reshape(-1).view(_BYTES).numpy())
+            blob += bytes(bytes_in(tensor.detach()).cpu().numpy())
         blob += bytes(-len(blob) % 64)
     document["tensors"] = items
     (folder / "case.bin").write_bytes(blob)
