@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from tilecast.sandbox.source import Candidate
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 
+EXAMPLES = Path(__file__).parents[1] / "examples"
 REFERENCE = """
 import torch
 import torch.nn as nn
@@ -133,3 +136,44 @@ def test_work_left_on_a_stream_that_nobody_joined_is_no_result(sandbox: LocalSan
     answer = verify(sandbox, problem, LATE)
     assert answer.status in (EvaluationStatus.INCORRECT_NUMERICAL, EvaluationStatus.REWARD_HACK), answer.reason
     sound(sandbox, problem)
+
+
+def test_a_finalist_is_confirmed_soaked_checked_and_profiled(sandbox: LocalSandbox, problem: Problem) -> None:
+    options = EvaluationOptions(timeout_s=300.0, baseline="eager", max_seconds=5.0, confirm=True, profile=True)
+    answer = sandbox.benchmark(problem, Candidate(name="written", source=KERNEL), options, lambda text: None)
+    assert answer.status is EvaluationStatus.PASSED, answer.reason
+    confirmed, profile = answer.details["confirmed"], answer.details["profile"]
+    assert confirmed["soaked_calls"] == 100 and confirmed["samples"] >= 40
+    if shutil.which("compute-sanitizer"):
+        assert confirmed["sanitizer"] == {"ran": True, "errors": 0, "first": []}
+    if shutil.which("ncu") and "ERR_NVGPUCTRPERM" not in profile.get("why", ""):
+        assert profile["source"] == "nsight-compute" and "double" in profile["longest"], profile
+
+
+def test_memory_errors_of_a_finalist_are_told(sandbox: LocalSandbox, problem: Problem) -> None:
+    """It reads one element past the end of its input, which torch's cache of memory hides."""
+    if not shutil.which("compute-sanitizer"):
+        pytest.skip("compute-sanitizer is not installed")
+    source = KERNEL.replace("    value =", "    past = tl.load(x + n)\n    value =")
+    source = source.replace(" * 2 + 1, at < n)", " * 2 + 1 + 0 * tl.where(past < 0, 1.0, 0.0), at < n)")
+    options = EvaluationOptions(timeout_s=300.0, baseline="eager", max_seconds=5.0, confirm=True)
+    answer = sandbox.benchmark(problem, Candidate(name="past", source=source), options, lambda text: None)
+    assert any("compute-sanitizer found" in note for note in answer.details.get("notes", [])), (
+        answer.reason,
+        answer.details.get("confirmed"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "accepted"),
+    [("kernel.py", True), ("cuda_inline.py", True), ("cuda_nvrtc.py", True), ("", False)],
+)
+def test_pure_lets_own_kernels_pass_and_no_library(sandbox: LocalSandbox, file: str, accepted: bool) -> None:
+    folder = EXAMPLES / "softmax"
+    if file == "cuda_nvrtc.py":
+        pytest.importorskip("cuda.core")
+    source = (folder / file).read_text() if file else EAGER.format(body="        return torch.softmax(x, -1)")
+    options = EvaluationOptions(timeout_s=240.0, pure=True)
+    answer = sandbox.verify(load_problem(folder), Candidate(name="k", source=source), options, lambda text: None)
+    assert (answer.status is EvaluationStatus.PASSED) is accepted, answer.reason
+    assert accepted or answer.status is EvaluationStatus.REWARD_HACK
