@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+from tilecast.sandbox.harness.worker import poison
 from tilecast.sandbox.harness.worker.poison import fill_free_memory, free_blocks, some_of
 
 
@@ -57,6 +59,16 @@ def test_which_comes_first_is_not_drawn_from_a_generator_that_a_candidate_may_wa
     before = random.getstate()
     some_of([(0, 10), (10, 10)], 5)
     assert random.getstate() == before
+
+
+def test_free_blocks_are_written_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[int, int, int, int]] = []
+    segments = [segment((64, "inactive"), (32, "active_allocated"), (16, "inactive"), stream=7)]
+    monkeypatch.setattr(poison, "_SNAPSHOT", lambda pool: {"segments": segments})
+    monkeypatch.setattr(poison, "_STREAM", lambda: SimpleNamespace(cuda_stream=7))
+    monkeypatch.setattr(poison, "fill_on_device", lambda *given: written.append(given))
+    fill_free_memory(0xA5, [], torch.device("cuda:0"))
+    assert written == [(1000, 0xA5, 64, 7), (1096, 0xA5, 16, 7)]
 
 
 @pytest.mark.gpu

@@ -153,6 +153,21 @@ def copy_on_device(target: int, source: int, size: int, stream: int) -> None:
     )
 
 
+def fill_on_device(target: int, byte: int, size: int, stream: int) -> None:
+    """Write a byte over CUDA memory in stream order, below anything Python can patch.
+
+    Raises:
+        ArenaError: as :func:`copy_on_device`.
+    """
+    _driver_call(
+        "cuMemsetD8Async",
+        ctypes.c_uint64(target),
+        ctypes.c_ubyte(byte),
+        ctypes.c_size_t(size),
+        ctypes.c_void_p(stream),
+    )
+
+
 class _IpcHandle(ctypes.Structure):
     _fields_ = [("reserved", ctypes.c_byte * _IPC_HANDLE_BYTES)]
 

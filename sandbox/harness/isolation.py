@@ -14,7 +14,7 @@ import signal
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tilecast.sandbox.harness import cgroups, landlock, mounts, process_tree, seccomp, syscalls
@@ -156,13 +156,15 @@ def enclose(abilities: Abilities, enclosure: Enclosure, limits: Limits, status_f
         OSError: if a layer that the machine has could not be applied (fail closed).
     """
     if abilities.namespaces == "none":
+        enclosure = replace(enclosure, loopback=False)
         process_tree.fork_under_init(status_fd, subreaper=True)
     else:
         _unshare(abilities.namespaces, keep_uid=enclosure.cuda, cuda=enclosure.cuda)
         if enclosure.loopback:
             _raise_loopback()
-        seen, writable = (enclosure.readonly, enclosure.devices), (enclosure.cache, limits.tmp_bytes)
-        root = mounts.build_root(*seen, *writable, names=enclosure.loopback)
+        root = mounts.build_root(
+            enclosure.readonly, enclosure.devices, enclosure.cache, limits.tmp_bytes, names=enclosure.loopback
+        )
         process_tree.fork_as_outer()
         process_tree.fork_under_init(status_fd, subreaper=False)
         mounts.enter_root(root, names_threads=enclosure.cuda)
@@ -173,9 +175,8 @@ def enclose(abilities: Abilities, enclosure: Enclosure, limits: Limits, status_f
     if abilities.landlock_abi:
         _apply_landlock(abilities, enclosure)
     if abilities.seccomp:
-        alone = abilities.namespaces != "none"
-        own, loopback = None if alone else os.getpid(), enclosure.loopback and alone
-        seccomp.install(seccomp.standing_filter(unix_sockets=enclosure.cuda, own_pid=own, loopback=loopback))
+        own = None if abilities.namespaces != "none" else os.getpid()
+        seccomp.install(seccomp.standing_filter(unix_sockets=enclosure.cuda, own_pid=own, loopback=enclosure.loopback))
 
 
 def _raise_loopback() -> None:
@@ -193,7 +194,7 @@ def _apply_landlock(abilities: Abilities, enclosure: Enclosure) -> None:
         own = os.path.realpath("/proc/self")
         os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
         # A tool's program is another process, not there yet. What takes orders in their /proc is mounted read-only.
-        writable.append("/proc" if enclosure.loopback and abilities.namespaces != "none" else own)
+        writable.append("/proc" if enclosure.loopback else own)
     if abilities.namespaces != "none":
         landlock.restrict(["/"], [*writable, "/tmp", "/dev/shm", "/cache"], tcp=enclosure.loopback)
         return

@@ -147,8 +147,7 @@ def standing_filter(*, unix_sockets: bool, own_pid: int | None, loopback: bool =
     for name in _TABLE:
         if name not in needed:
             code += _always(name, ERRNO | EPERM)
-    unix = (_AF_UNIX,) if unix_sockets or loopback else ()
-    families = (*unix, _AF_INET, _AF_INET6) if loopback else unix
+    families = (_AF_UNIX, _AF_INET, _AF_INET6) if loopback else (_AF_UNIX,) if unix_sockets else ()
     code += _unless_arg0("socket", families, ERRNO | EPERM)
     code += _if_arg0_has("clone", _NEW_NAMESPACES, ERRNO | EPERM)
     code += _always("clone3", ERRNO | ENOSYS)  # its flags lie in memory, out of a filter's sight; libc falls back

@@ -170,9 +170,9 @@ class CallState:
     def changes(self, later: CallState, *, importing: bool = False) -> list[Finding]:
         """What differs later. While a file is imported it may set variables that compilers read."""
         found = [
-            Finding("global-state", f"{name} was {value!r}, is now {later.settings.get(name)!r}")
+            Finding("global-state", f"{name} was {value!r}, is now {now!r}")
             for name, value in self.settings.items()
-            if later.settings.get(name) != value and not _is_the_judges(name, later.settings.get(name))
+            if (now := later.settings.get(name)) != value and not _is_the_judges(name, now)
         ]
         for name in sorted(set(self.environment) | set(later.environment)):
             if name.startswith(_LIBRARY_VARIABLES):

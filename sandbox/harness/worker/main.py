@@ -97,18 +97,21 @@ class Worker:
 
     def _wake(self, message: Message) -> Message:
         """Open the device, and import what takes its time: a spare worker does both before it is needed."""
+        self._open_device()
+        bindings.prepare()
+        return {}
+
+    def _open_device(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             torch.cuda.init()  # type: ignore[no-untyped-call]
             torch.empty(1, device=self.device)
             self._synchronize()
-        bindings.prepare()
-        return {}
 
     def _load(self, message: Message) -> Message:
         source = str(message["source"])
         guards.grant(message.get("settings", {}))
-        self._wake(message)
+        self._open_device()
         if self.device.type == "cuda":
             self.stubs.install()
             self.announcer.install(source)

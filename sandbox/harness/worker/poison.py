@@ -6,15 +6,14 @@ over both. glibc itself can fill what it hands out with any byte but 0xFF (it ta
 
 from __future__ import annotations
 
-import ctypes
 import random
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 import torch
 
 from tilecast.sandbox.harness import syscalls
+from tilecast.sandbox.harness.arena import fill_on_device
 
 _LARGEST_BYTES = 1 << 28
 _COPIES = 3
@@ -52,14 +51,8 @@ def _fill_cached_blocks(byte: int, device: torch.device) -> None:
     if _SNAPSHOT is None:
         return
     stream = _STREAM().cuda_stream
-    write = _driver().cuMemsetD8Async
     for address, size in some_of(free_blocks(_SNAPSHOT(None)["segments"], device.index or 0, stream)):
-        write(ctypes.c_uint64(address), ctypes.c_ubyte(byte), ctypes.c_size_t(size), ctypes.c_void_p(stream))
-
-
-@cache
-def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
+        fill_on_device(address, byte, size, stream)
 
 
 def free_blocks(snapshot: Iterable[dict[str, Any]], device: int, stream: int) -> list[tuple[int, int]]:

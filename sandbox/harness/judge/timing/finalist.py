@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.timing.closeness import difference
-from tilecast.sandbox.harness.judge.timing.tools import REPORT, Report, ToolFailed, find_tool, run_tool
+from tilecast.sandbox.harness.judge.timing.tools import REPORT, SHOWN_CHARS, Report, ToolFailed, find_tool, run_tool
 from tilecast.sandbox.harness.judge.timing.workers import TimedWorker
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ ALIGNMENT_BYTES, LARGEST_SHIFT = 16, 31
 CONTRADICTION = 1.25
 """Two comparisons of the same kernel in two processes whose ratios differ by more than this were not of the same kernel."""
 SANITIZER_LIMIT_S = 120.0
-_SHOWN_CHARS = 200
 
 
 def confirm(
@@ -119,16 +118,16 @@ def sanitizer_report(report: Report) -> dict[str, Any]:
     if found["ran"] and (report.finished or found["errors"]):
         return found
     why = found.get("why", "the candidate did not make all its calls under it")
-    return {"ran": False, "why": f"{why} {report.log[-_SHOWN_CHARS:]}".strip()}
+    return {"ran": False, "why": f"{why} {report.log[-SHOWN_CHARS:]}".strip()}
 
 
-def warning(report: dict[str, Any]) -> str:
-    """What a user has to know of the sanitizer's findings, empty if there are none: it refuses nobody, see ``docs/timing.md``."""
+def warnings(report: dict[str, Any]) -> list[str]:
+    """What a user has to know of the sanitizer's findings, if there are any: they refuse nobody, see ``docs/timing.md``."""
     found = report["sanitizer"]
     if not found.get("errors"):
-        return ""
+        return []
     first = f", the first: {found['first'][0]}" if found.get("first") else ""
-    return f"compute-sanitizer found {found['errors']} memory errors in its calls{first}"
+    return [f"compute-sanitizer found {found['errors']} memory errors in its calls{first}"]
 
 
 def sanitizer_summary(text: str) -> dict[str, Any]:

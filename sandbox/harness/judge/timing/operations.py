@@ -19,7 +19,7 @@ from tilecast.sandbox.harness.judge.state_checks import refuse_findings
 from tilecast.sandbox.harness.judge.study import Progress, Study
 from tilecast.sandbox.harness.judge.timing import ceilings
 from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
-from tilecast.sandbox.harness.judge.timing.finalist import confirm, warning
+from tilecast.sandbox.harness.judge.timing.finalist import confirm, warnings
 from tilecast.sandbox.harness.judge.timing.place import Place, device_key
 from tilecast.sandbox.harness.judge.timing.profiling import profile_candidate
 from tilecast.sandbox.harness.judge.verify import Verifier
@@ -192,7 +192,7 @@ class _TimedRun(CandidateRun):
                 if bench.case.state:
                     fresh.set_parameters(bench.case.state)
                 details["confirmed"] = confirm(bench, fresh, source, chosen, self.timing)
-            details["notes"] += filter(None, [warning(details["confirmed"])])
+            details["notes"] += warnings(details["confirmed"])
             if details["confirmed"].get("contradicts"):
                 reason = f"timed again in a fresh process it is another: {details['confirmed']['contradicts']}"
                 raise WorkerFailed(Failure("REWARD_HACK", reason, "not-reproduced"))

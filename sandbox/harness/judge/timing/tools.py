@@ -24,7 +24,7 @@ from tilecast.sandbox.harness.worker.tool import FINISHED, LIBRARY
 
 REPORT = "report.txt"
 _REPORT_BYTES = 4 << 20
-_SHOWN_CHARS = 200
+SHOWN_CHARS = 200
 _PLACES = ("/usr/local/cuda*/bin", "/usr/local/cuda*/compute-sanitizer", "/opt/nvidia/nsight-compute/*")
 
 
@@ -85,7 +85,7 @@ def run_tool(
             worker.kill()
         report = folder / REPORT
         if not ended:
-            raise ToolFailed(f"{program[0]} did not finish within {limit_s:g} s: {log[-_SHOWN_CHARS:] or 'no output'}")
+            raise ToolFailed(f"{program[0]} did not finish within {limit_s:g} s: {log[-SHOWN_CHARS:] or 'no output'}")
         if not report.is_file() or report.is_symlink():
             raise ToolFailed(f"{program[0]} wrote no report: {log or 'no output'}")
         with report.open("rb") as file:
