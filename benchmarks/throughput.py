@@ -27,12 +27,18 @@ from _judge import JudgeClient, candidate_of, corpus_rows, options_for, problem_
 
 
 def choose(folder: Path, count: int) -> list[dict[str, Any]]:
-    """Passed Triton rows under a millisecond, one a candidate file, spread over the speeds."""
+    """Passed Triton rows under a millisecond, spread over the speeds: one a candidate file, then other CONFIGs of the same files."""
     rows = [row for row in corpus_rows(folder) if row["status"] == "PASSED" and row.get("kernels") and row["ms"] < 1.0]
-    first = {row["candidate"]: row for row in sorted(rows, key=lambda row: row["ms"], reverse=True)}
-    ordered = sorted(first.values(), key=lambda row: row["ms"])
-    step = max(1, len(ordered) // max(1, count))
-    return ordered[::step][:count]
+    rows.sort(key=lambda row: row["ms"])
+    first = {row["candidate"]: row for row in reversed(rows)}
+    kept = list(first.values())
+    if len(kept) > count:
+        kept.sort(key=lambda row: row["ms"])
+        return kept[:: len(kept) // max(1, count)][:count]
+    others = [row for row in rows if row not in kept]
+    missing = min(count - len(kept), len(others))
+    kept += [others[index * len(others) // missing] for index in range(missing)]
+    return sorted(kept, key=lambda row: row["ms"])
 
 
 def source_of(folder: Path, row: dict[str, Any]) -> str:
