@@ -27,7 +27,7 @@ from _judge import JudgeClient, candidate_of, corpus_rows, options_for, problem_
 
 
 def choose(folder: Path, count: int) -> list[dict[str, Any]]:
-    """Passed Triton rows under a millisecond, spread over the speeds: one a candidate file, then other CONFIGs of the same files."""
+    """Passed Triton rows under a millisecond, spread over the speeds: one a file, then other CONFIGs of them."""
     rows = [row for row in corpus_rows(folder) if row["status"] == "PASSED" and row.get("kernels") and row["ms"] < 1.0]
     rows.sort(key=lambda row: row["ms"])
     first = {row["candidate"]: row for row in reversed(rows)}
