@@ -147,7 +147,7 @@ def parts_of_timing() -> list[Watched]:
         (SharedMemory, "poison_outputs", lambda args: "output buffers written over"),
         (Session, "timed", lambda args: "timed requests"),
         (SharedMemory, "read_output", lambda args: "outputs read"),
-        (paired, "difference", lambda args: "outputs compared"),
+        (paired, "all_plainly_close", lambda args: "outputs compared"),
         (Window, "discard_reason", lambda args: "looks at the window"),
     ]
 

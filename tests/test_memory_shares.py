@@ -346,9 +346,15 @@ def test_what_torch_keeps_is_given_back_above_a_limit(monkeypatch: pytest.Monkey
     table = {"reserved_bytes": {"all": {"current": 900}}, "allocated_bytes": {"all": {"current": 300}}}
     emptied: list[int] = []
     monkeypatch.setattr(torch._C, "_cuda_memoryStats", lambda index: table, raising=False)
+    free = [50]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[0], 100))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(1))
     assert not give_back(torch.device("cuda:0"), 600) and emptied == []
     assert give_back(torch.device("cuda:0"), 599) and emptied == [1]
+    free[0] = 51
+    assert not give_back(torch.device("cuda:0"), 0) and emptied == [1], (
+        "over half of the device is free: nobody needs it"
+    )
 
 
 def test_heavy_work_is_done_by_one_judge_at_a_time_and_may_be_nested(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tilecast.sandbox.harness.judge.timing import closeness
-from tilecast.sandbox.harness.judge.timing.closeness import difference
+from tilecast.sandbox.harness.judge.timing.closeness import all_plainly_close, difference
 
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1.5e-2, torch.float16: 5e-3, torch.float64: 1e-10}
 
@@ -118,3 +118,24 @@ def test_the_short_way_says_close_only_where_the_long_one_does(
     wanted = bool(long.whole_is_close & long.rows_are_close)
     assert bool(closeness._plainly_close(*rows, tolerance)) == (wanted and 1e-12 < float(want.double().norm()) < 1e15)
     assert (difference([want], [have], [tolerance]) == "") == wanted
+
+
+@pytest.mark.parametrize("dtype", [*TOLERANCE, torch.int32])
+def test_several_calls_are_asked_about_at_once(dtype: torch.dtype) -> None:
+    values = [torch.arange(12, dtype=torch.float64).reshape(3, 4).add(1 + shift).to(dtype) for shift in range(5)]
+    tolerance = [TOLERANCE.get(dtype, 0.0)]
+    right = [([value], [value.clone()]) for value in values]
+    assert all_plainly_close(right, tolerance) and all_plainly_close([], tolerance)
+    for index in range(5):
+        wrong = values[index].clone()
+        wrong[1] += 40
+        for came in (
+            [wrong],
+            [None],
+            [values[index][:2]],
+            [values[index].to(torch.float16 if dtype is torch.int32 else torch.int32)],
+            [],
+        ):
+            calls = [*right[:index], ([values[index]], came), *right[index + 1 :]]
+            assert not all_plainly_close(calls, tolerance), came
+            assert difference(*calls[index], tolerance), "and then which of them it is"

@@ -14,10 +14,22 @@ def cached_bytes(device: torch.device) -> tuple[int, int]:
     return table["reserved_bytes"]["all"]["current"], table["allocated_bytes"]["all"]["current"]
 
 
+def is_roomy(device: torch.device) -> bool:
+    """Whether over half of a CUDA device's memory is free: giving memory back, and getting it again, takes time."""
+    if device.type != "cuda":
+        return False
+    free, total = torch.cuda.mem_get_info(device)
+    return 2 * free > total
+
+
 def give_back(device: torch.device, over_bytes: int) -> bool:
-    """Give what torch keeps for the next tensors back to the device, if it is more than so many bytes; whether it was."""
+    """Give what torch keeps for the next tensors back to the device, if it is more than so many bytes and others may need it.
+
+    Returns:
+        Whether it was given back.
+    """
     reserved, allocated = cached_bytes(device)
-    if reserved - allocated <= over_bytes:
+    if reserved - allocated <= over_bytes or is_roomy(device):
         return False
     torch.cuda.empty_cache()
     return True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,6 +65,35 @@ def _real(answer: Answer, want: OutputAnswer, have: Tensor) -> Comparison:
     return tally.verdict()
 
 
+class _Found(NamedTuple):
+    """What some rows show, ``row`` and ``place`` (flat) counted from their first: one question to the device for all of it."""
+
+    along: float
+    square_error: float
+    square_truth: float
+    row_ratio: float
+    row: float
+    row_norm: float
+    ratio: float
+    place: float
+    limit: float
+    got: float
+
+    @classmethod
+    def of(cls, values: Tensor, truth: Tensor, allowed: Allowed, start: int, stop: int) -> _Found:
+        """Of rows [start, stop) of an output, in float64."""
+        error = values - truth
+        along = (error * truth).sum()
+        square_error, square_truth = error.square().sum(), truth.square().sum()
+        norms = torch.linalg.vector_norm(error, dim=1)
+        row_ratio, row = (norms / allowed.row_l2[start:stop]).max(0)
+        limit = truth.abs().mul_(allowed.per_size).add_(allowed.per_row[start:stop]).flatten()
+        ratio, place = error.abs_().flatten().div_(limit).max(0)
+        at = [norms.take(row), ratio, place, limit.take(place), values.flatten().take(place)]
+        scalars = [along, square_error, square_truth, row_ratio, row, *at]
+        return cls(*torch.stack([scalar.double() for scalar in scalars]).tolist())
+
+
 class _Tally:
     """Accumulates errors over chunks of rows and keeps the worst of each kind."""
 
@@ -85,31 +115,28 @@ class _Tally:
         truth = self.want.truth[start:stop]
         values = rows.to(torch.float64)
         kinds = None if self.want.kinds is None else self.want.kinds[start:stop]
+        if kinds is None and self.want.undecided is None:
+            found = _Found.of(values, truth, self.allowed, start, stop)
+            if math.isfinite(found.square_error):  # then all values are finite: the truth is
+                self._note(found, start, rows.shape[1])
+                return ""
         keep, reason = self._check_nonfinite(answer, rows, values, truth, kinds, start)
         if reason:
             return reason
         if keep is not None:
             values, truth = values.where(keep, 0.0), truth.where(keep, 0.0)
-        error = values - truth
-        self.along += float((error * truth).sum())
-        error = error.abs_()
-        limit = truth.abs().mul_(self.allowed.per_size).add_(self.allowed.per_row[start:stop])
-        self.square_error += float(error.square().sum())
-        self.square_truth += float(truth.square().sum())
-        self._note_row(torch.linalg.vector_norm(error, dim=1), start, stop)
-        ratio = error.div_(limit)
-        place = int(ratio.argmax())
-        worst = float(ratio.flatten()[place])
-        if worst > self.element[0]:
-            self.element = (worst, start * rows.shape[1] + place, float(limit.flatten()[place]))
-            self.worst_got = float(values.flatten()[place])
+        self._note(_Found.of(values, truth, self.allowed, start, stop), start, rows.shape[1])
         return ""
 
-    def _note_row(self, norms: Tensor, start: int, stop: int) -> None:
-        ratio = norms / self.allowed.row_l2[start:stop]
-        place = int(ratio.argmax())
-        if float(ratio[place]) > self.row[0]:
-            self.row = (float(ratio[place]), start + place, float(norms[place]))
+    def _note(self, found: _Found, start: int, columns: int) -> None:
+        self.along += found.along
+        self.square_error += found.square_error
+        self.square_truth += found.square_truth
+        if found.row_ratio > self.row[0]:
+            self.row = (found.row_ratio, start + int(found.row), found.row_norm)
+        if found.ratio > self.element[0]:
+            self.element = (found.ratio, start * columns + int(found.place), found.limit)
+            self.worst_got = found.got
 
     def _check_nonfinite(
         self, answer: Answer, rows: Tensor, values: Tensor, truth: Tensor, kinds: Tensor | None, start: int

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from tilecast.sandbox.harness.device_memory import is_roomy
 from tilecast.sandbox.harness.judge.extras import FULL as FULL
 from tilecast.sandbox.harness.judge.extras import Workload, read_extras
 from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
@@ -206,7 +207,9 @@ class Reference:
         with self.session.quiet.heavy():
             yield
         keep_little(self._device, self._sharers)
-        if self.session.memory.held_bytes > (kept_bytes(self._device, self._sharers) or 0):
+        if self.session.memory.held_bytes > (kept_bytes(self._device, self._sharers) or 0) and not is_roomy(
+            self._device
+        ):
             self._landing.give_back()
             self._patiently(self.session.memory.trim, "hand-over of memory")
 

@@ -7,7 +7,8 @@ parts of :func:`truth_bytes`. Beside these, little is held that is not in use:
 
 - questions drawn ahead: :func:`ahead_bytes`;
 - calls made back to back: :func:`burst_bytes`;
-- what torch keeps for its next tensors, in the judge and in the reference's worker: :func:`kept_bytes`;
+- what torch keeps for its next tensors, in the judge and in the reference's worker: :func:`kept_bytes`, while less than half of
+  the device is free;
 - shared memory of the reference's worker, which is freed above that too.
 
 A device that is full all the same is waited for, :data:`MEMORY_PATIENCE_S`; then comes another try (``Judge._with_room``).
@@ -74,11 +75,3 @@ def is_heavy(device: torch.device, sharers: int, call_bytes: int) -> bool:
     if device.type != "cuda" or sharers <= 1:
         return False
     return 16 * call_bytes > _HEAVY_SHARE * device_bytes(device) / sharers
-
-
-def is_roomy(device: torch.device) -> bool:
-    """Whether over half of a CUDA device's memory is free: giving pools back, and making them again, takes time."""
-    if device.type != "cuda":
-        return False
-    free, total = torch.cuda.mem_get_info(device)
-    return 2 * free > total

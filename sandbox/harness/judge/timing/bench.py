@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from tilecast.sandbox.harness.device_memory import is_roomy
 from tilecast.sandbox.harness.judge.case import CaseBuilder, WorkloadCase
 from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, Failure, WorkerFailed
-from tilecast.sandbox.harness.judge.room import is_roomy
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.timing import ceilings, clocks, physics
 from tilecast.sandbox.harness.judge.timing.baselines import EAGER, FILE, Baselines, Bench, Ranking

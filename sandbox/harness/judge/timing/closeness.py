@@ -36,6 +36,39 @@ def difference(expected: Sequence[Tensor], got: Sequence[Tensor | None], toleran
     return ""
 
 
+def all_plainly_close(
+    calls: Sequence[tuple[Sequence[Tensor], Sequence[Tensor | None]]], tolerances: Sequence[float]
+) -> bool:
+    """Whether nothing is wrong with the outputs of several calls: one question to their device for all; if it is denied, ask
+    :func:`difference` of each.
+
+    Args:
+        calls: of each call what is expected and what came, as in :func:`difference`.
+        tolerances: relative, one an output.
+    """
+    answers: list[Tensor] = []
+    for expected, got in calls:
+        if len(expected) != len(got):
+            return False
+        for want, have, tolerance in zip(expected, got, tolerances, strict=True):
+            if have is None or have.shape != want.shape or have.dtype is not want.dtype:
+                return False
+            if want.numel():
+                answers.append(_question(want, have, tolerance))
+    return not answers or bool(torch.stack(answers).all())
+
+
+def _question(want: Tensor, have: Tensor, tolerance: float) -> Tensor:
+    """A bool on the tensors' device: surely alike."""
+    if not (want.dtype.is_floating_point or want.dtype.is_complex):
+        return (want == have).all()
+    return _plainly_close(_rows(want), _rows(have), _least(tolerance))
+
+
+def _least(tolerance: float) -> float:
+    return max(tolerance, LEAST) if tolerance else 0.0
+
+
 def _one(want: Tensor, have: Tensor | None, tolerance: float) -> str:
     if have is None:
         return "brought no bytes"
@@ -46,7 +79,7 @@ def _one(want: Tensor, have: Tensor | None, tolerance: float) -> str:
     if not (want.dtype.is_floating_point or want.dtype.is_complex):
         wrong = int((want != have).sum())
         return f"{wrong} of {want.numel()} values differ" if wrong else ""
-    return _floating(_rows(want), _rows(have), max(tolerance, LEAST) if tolerance else 0.0)
+    return _floating(_rows(want), _rows(have), _least(tolerance))
 
 
 def _rows(tensor: Tensor) -> Tensor:
