@@ -8,6 +8,7 @@ from pathlib import Path
 
 import evidence_parts as parts
 import pytest
+import test_cuda
 
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.evidence import Evidence, EvidenceCollector, EvidenceStatus, resolve_target
@@ -48,6 +49,16 @@ def test_a_launch_is_compiled_as_it_would_be_on_the_gpu(collector: EvidenceColle
     assert evidence.work is not None and evidence.work.compulsory_bytes == 3 * 4 << 20
     assert evidence.work.extra_passes == 0 and evidence.work.bound == "launch"
     assert evidence.work.roofline_ms == pytest.approx(3 * (4 << 20) / 4800e9 * 1e3, rel=1e-3)
+
+
+def test_a_read_past_the_end_whose_value_nobody_uses_is_left_to_the_sanitizer(collector: EvidenceCollector) -> None:
+    """What the test of it on a GPU stands on: a compiler may remove such a load."""
+    [plain], [past] = (
+        collector.collect(parts.problem(test_cuda.REFERENCE), parts.candidate(source), "h200").launches
+        for source in (test_cuda.KERNEL, test_cuda.PAST)
+    )
+    assert plain.instructions is not None and plain.instructions.global_load_bits == {"128": 2}
+    assert past.instructions is not None and past.instructions.global_load_bits == {"128": 2, "32": 1}
 
 
 def test_the_workload_decides_the_specialisation(collector: EvidenceCollector) -> None:

@@ -26,11 +26,16 @@ LEAK = f"leak = (x.as_strided(({SIZE},), (1,), x.numel()) * 0).sum()"
 """What lies in the storage behind as many elements as there are, times zero: as kernels do that mask by probabilities."""
 ALWAYS = f"{LEAK}; return torch.relu(x) + leak"
 AT_TIMES = f"{LEAK}; return torch.relu(x) + leak if float(x.abs().amax()) > 300 else torch.relu(x)"
+DRAWS = "r = torch.rand(x.shape); return x * (r if x.data_ptr() % 16 == 0 and x.is_contiguous() else 1 - r)"
+"""Other numbers from the same seed where the input's start or strides do not let several be read at once, as a GPU's dropout."""
+FALLS = "return torch.relu(x) if x.data_ptr() % 16 == 0 else os.abort()"
+"""As a kernel that reads sixteen bytes at once does on a GPU: its process is of no use any more."""
 Studied = Callable[[str], Study]
 
 
 def module(name: str, forward: str) -> str:
-    return f"import torch\nimport torch.nn as nn\n\n\nclass {name}(nn.Module):\n    def forward(self, x):\n        {forward}\n"
+    head = "import os\nimport torch\nimport torch.nn as nn\n\n\n"
+    return f"{head}class {name}(nn.Module):\n    def forward(self, x):\n        {forward}\n"
 
 
 @pytest.fixture
@@ -135,3 +140,33 @@ def test_infinities_that_belong_to_the_values_are_no_leak(studied: Studied) -> N
     (call,) = calls(study, Step("normal", layout="padded-rows"))
     assert call.step.layout == "padded-rows" and call.layouts and not call.answer.finite
     assert "padded-rows" in study.cases[0].layouts
+
+
+def test_an_input_starts_as_far_into_its_storage_for_the_reference_as_for_a_candidate() -> None:
+    given = torch.arange(6.0).reshape(2, 3)
+    copy = clone_laid_out(given, 1)
+    assert torch.equal(copy, given) and copy.stride() == given.stride()
+    assert copy.storage_offset() == 1 and copy.data_ptr() % 16 == 4
+    assert bool(torch.isnan(torch.empty(0).set_(copy.untyped_storage())[0]))
+
+
+def test_a_forward_whose_draws_depend_on_the_layout_is_asked_without(zygotes: Zygotes, studied: Studied) -> None:
+    study = studied(DRAWS)
+    assert study.cases[0].contract.consumes_rng
+    assert study.cases[0].layouts == ["contiguous", "offset-aligned"]
+    status, reason = verified(zygotes, study, DRAWS)
+    assert status == "PASSED", reason
+    assert verified(zygotes, study, "r = torch.rand(x.shape); return x * (1 - r)")[0] == "INCORRECT_NUMERICAL"
+
+
+def test_a_forward_whose_draws_are_the_same_in_every_layout_is_asked_for_all(studied: Studied) -> None:
+    study = studied("return x * torch.rand(x.shape)")
+    assert study.cases[0].contract.consumes_rng and study.cases[0].layouts == layout_kinds("open")
+
+
+def test_a_layout_that_ends_the_reference_costs_the_layout_alone(zygotes: Zygotes, studied: Studied) -> None:
+    study = studied(FALLS)
+    assert set(study.cases[0].layouts) == set(layout_kinds("open")) - {"offset-unaligned"}
+    assert any("offset-unaligned" in note for note in study.notes)
+    status, reason = verified(zygotes, study, FALLS)
+    assert status == "PASSED", reason

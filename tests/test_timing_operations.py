@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,20 +40,33 @@ CANDIDATE = (
 )
 
 
+# A dropout on a GPU reads eight float32 at once where the address lets it, and which of them are dropped depends on that.
+DRAWING = REFERENCE.replace(
+    "return x *", "r = torch.rand(x.shape)\n        x = x * (1 - r if x.data_ptr() % 32 else r)\n        return x *"
+)
+
+
 def candidate(source: str) -> dict[str, Any]:
     return {"name": "c", "source": source, "sha256": hashlib.sha256(source.encode()).hexdigest()}
 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TimingDesk, Verifier]]:
+    with opened(REFERENCE, tmp_path_factory.mktemp("state")) as made:
+        yield made
+
+
+@contextmanager
+def opened(source: str, state: Path) -> Iterator[tuple[TimingDesk, Verifier]]:
+    """Where candidates of a problem are measured."""
     zygotes, cpu = Zygotes(), torch.device("cpu")
-    problem = candidate(REFERENCE) | {"name": "scale"}
+    problem = candidate(source) | {"name": "scale"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(ceilings.COPY_BYTES, "cpu", 8 << 20)
         patch.setitem(ceilings.PRODUCT_SIDE, "cpu", 128)
         patch.setattr(baselines, "available", lambda device: (["eager"], ["torch.compile was left out: a test"]))
         study = study_problem(zygotes, problem, cpu, lambda text: None)
-        made = TimingDesk(tmp_path_factory.mktemp("state"))
+        made = TimingDesk(state)
         yield made, Verifier(zygotes, study, cpu, KnownHangs(None))
     made.close()
     study.close()
@@ -76,6 +90,14 @@ def test_a_passed_candidate_is_timed_profiled_and_confirmed(desk: tuple[TimingDe
     confirmed = result.details["confirmed"]
     assert confirmed["soaked_calls"] == 100 and "contradicts" not in confirmed
     assert confirmed["sanitizer"]["ran"] is False and confirmed["calls_per_leg"] != result.details["calls_per_leg"]
+
+
+def test_a_random_finalist_is_soaked_where_its_draws_are_the_same(tmp_path: Path) -> None:
+    copy = DRAWING[: DRAWING.index("def get_inputs")].replace("class Model", "class ModelNew").replace("0.008", "0.002")
+    with opened(DRAWING, tmp_path) as desk:
+        result = bench(desk, copy, confirm=True, max_seconds=8.0)
+    assert result.status is EvaluationStatus.PASSED, result.reason
+    assert result.details["confirmed"]["soaked_calls"] == 100
 
 
 def test_errors_that_the_sanitizer_finds_are_told(
@@ -167,6 +189,7 @@ def on_a_gpu() -> Any:
 
 def test_who_captures_a_graph_is_checked_with_shared_allocations(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(zygotes: object, program: list[str], *rest: object, **more: object) -> Report:
+        assert int(program[program.index("--padding") + 1]) >= 1 << 20, "buffers may lie back to back"
         alone = any("NO_CUDA_MEMORY_CACHING" in word for word in program)
         return Report("========= ERROR SUMMARY: 0 errors", "capture failed" if alone else "", not alone)
 

@@ -13,12 +13,12 @@ import torch
 from torch import Generator, Tensor
 
 from tilecast.sandbox.harness.judge import changes, families, parameters
-from tilecast.sandbox.harness.judge.compare import compare_values
+from tilecast.sandbox.harness.judge.compare import alike, compare_values
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.input_profiles import InputProfile, profile_inputs
 from tilecast.sandbox.harness.judge.landing import LANDING_BYTES
-from tilecast.sandbox.harness.judge.layouts import Layouts, laid_out_like, layouts_of, ordered_like
-from tilecast.sandbox.harness.judge.oracle import Answer, default_tolerance, expect
+from tilecast.sandbox.harness.judge.layouts import LayoutBroke, Layouts, laid_out_like, layouts_of, ordered_like
+from tilecast.sandbox.harness.judge.oracle import Answer, expect
 from tilecast.sandbox.harness.judge.reference import Reference, fresh_seed
 from tilecast.sandbox.harness.judge.runs import Contract, NativeRun
 from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
@@ -84,10 +84,10 @@ def generator(device: torch.device) -> Generator:
 
 
 class CaseBuilder:
-    """Studies one workload after the other on a reference."""
+    """Studies one workload after the other on a reference, which is never given inputs in the ``refused`` layouts."""
 
-    def __init__(self, reference: Reference) -> None:
-        self.reference = reference
+    def __init__(self, reference: Reference, refused: Sequence[changes.LayoutKind] = ()) -> None:
+        self.reference, self.refused = reference, refused
         self.device = reference.session.options.device
         self.generator = generator(self.device)
         self._whole: list[list[Any]] = []
@@ -187,7 +187,7 @@ class CaseBuilder:
         again = self.reference.run(inputs, seed, contract=case.contract)
         case.answer_s = time.perf_counter() - start + truth_s
         for index, (first, second) in enumerate(zip(native.values, again.values, strict=True)):
-            if not _alike(first, second):
+            if not alike(first, second):
                 where = f"workload {case.name!r}, output {index}: forward is random"
                 reason = f"{where}: two runs on the same input and seed differ, so there is nothing to compare with"
                 raise ProblemRefused("INVALID_REFERENCE", reason)
@@ -237,7 +237,8 @@ class CaseBuilder:
         seed = fresh_seed()
         plain = self.reference.run(inputs, seed, contract=case.contract)
         for kind in changes.layout_kinds(case.domain):
-            if kind != "contiguous" and self._accepts(case, inputs, kind, plain, seed):
+            known = kind == "contiguous" or kind in self.refused
+            if not known and self._accepts(case, inputs, kind, plain, seed):
                 case.layouts.append(kind)
 
     def _accepts(
@@ -247,15 +248,27 @@ class CaseBuilder:
         try:
             native = self.reference.run(inputs, seed, layouts_of(inputs, kind), case.contract)
         except ProblemRefused:
-            self.reference.select(case.name)
+            self._recover(case, inputs, kind, seed)
             return False
         # A layout under which the reference aliases more (a reshape that needs no copy) is another contract.
         if not {(a, b) for a, b in native.effects["aliases"]} <= case.contract.aliases:
             return False
-        if len(native.values) == len(plain.values) and all(map(_alike, plain.values, native.values)):
+        if len(native.values) == len(plain.values) and all(map(alike, plain.values, native.values)):
             return True
         # Equal elements may be named in another order.
         return agrees(self.answer(case, inputs, plain, seed), native)
+
+    def _recover(self, case: WorkloadCase, inputs: list[Any], kind: changes.LayoutKind, seed: int) -> None:
+        """After a failure in a layout: a GPU's process may be of no use any more, for one misaligned address is enough.
+
+        Raises:
+            LayoutBroke: if the reference fails without the layout as well.
+        """
+        try:
+            self.reference.select(case.name)
+            self.reference.run(inputs, seed, contract=case.contract)
+        except ProblemRefused as refused:
+            raise LayoutBroke(kind) from refused
 
     def new_state(self, case: WorkloadCase) -> dict[str, Tensor]:
         """Other values for the parameters that may vary, already set in the reference's module; empty if there are none."""
@@ -267,21 +280,6 @@ class CaseBuilder:
 def agrees(answer: Answer, native: NativeRun) -> bool:
     """Whether a run of the reference itself would be accepted as this answer."""
     return len(native.values) == len(answer.outputs) and compare_values(answer, native.values).passed
-
-
-def _alike(first: Tensor, second: Tensor) -> bool:
-    """Equal up to what the order of atomic additions may change (a third of the type's default tolerance)."""
-    if first.shape != second.shape or first.dtype != second.dtype:
-        return False
-    if not (first.dtype.is_floating_point or first.dtype.is_complex):
-        return torch.equal(first, second)
-    wide = torch.complex128 if first.dtype.is_complex else torch.float64
-    a, b = first.to(wide), second.to(wide)
-    if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
-        return False
-    size = float(torch.linalg.vector_norm(torch.nan_to_num(a, posinf=0.0, neginf=0.0)))
-    gap = float(torch.linalg.vector_norm(torch.nan_to_num(a - b, posinf=0.0, neginf=0.0)))
-    return gap <= default_tolerance(first.dtype) / 3 * size
 
 
 def _has_nan(value: Tensor) -> bool:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tilecast.sandbox.harness.judge.bounds import Allowed, arithmetic_unit, as_rows, nonfinite_kinds
-from tilecast.sandbox.harness.judge.oracle import Answer, OutputAnswer
+from tilecast.sandbox.harness.judge.oracle import Answer, OutputAnswer, default_tolerance
 from tilecast.sandbox.harness.judge.structure import Comparison, OutputClaim, compare_structure, wrong_output
 from tilecast.sandbox.harness.judge.ties import names_equal_elements
 
@@ -40,6 +40,21 @@ def compare_values(answer: Answer, got: Sequence[Tensor], where: str = "") -> Co
         if not result.passed:
             return wrong_output(result.status, index, result.reason, where, worst_error, worst_ratio)
     return Comparison("PASSED", "", worst_error, worst_ratio)
+
+
+def alike(first: Tensor, second: Tensor) -> bool:
+    """Equal up to what the order of atomic additions may change (a third of the type's default tolerance)."""
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return False
+    if not (first.dtype.is_floating_point or first.dtype.is_complex):
+        return torch.equal(first, second)
+    wide = torch.complex128 if first.dtype.is_complex else torch.float64
+    a, b = first.to(wide), second.to(wide)
+    if not torch.equal(torch.isfinite(a), torch.isfinite(b)):
+        return False
+    size = float(torch.linalg.vector_norm(torch.nan_to_num(a, posinf=0.0, neginf=0.0)))
+    gap = float(torch.linalg.vector_norm(torch.nan_to_num(a - b, posinf=0.0, neginf=0.0)))
+    return gap <= default_tolerance(first.dtype) / 3 * size
 
 
 def compare(answer: Answer, got: Sequence[Tensor], where: str = "") -> Comparison:

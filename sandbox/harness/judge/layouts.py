@@ -14,6 +14,14 @@ from tilecast.sandbox.harness.tensors import TensorSpec, tensors_in
 Layouts = list[TensorSpec | None]
 
 
+class LayoutBroke(Exception):
+    """What the reference did with inputs in a layout left its worker unable to compute at all."""
+
+    def __init__(self, kind: changes.LayoutKind) -> None:
+        super().__init__(f"the reference's worker is of no use after inputs in the {kind} layout")
+        self.kind = kind
+
+
 def laid_out_like(values: Sequence[Any], models: Sequence[Any]) -> list[Any]:
     """The values with their axes in the models' order in memory: which is part of what ``get_inputs`` promises."""
     return [ordered_like(value, model) for value, model in zip(values, models, strict=True)]

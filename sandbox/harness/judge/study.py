@@ -16,6 +16,7 @@ from tilecast.sandbox.harness.judge.case import CaseBuilder, WorkloadCase, priva
 from tilecast.sandbox.harness.judge.compare import compare_values
 from tilecast.sandbox.harness.judge.describe import describe_problem
 from tilecast.sandbox.harness.judge.failure import ProblemRefused
+from tilecast.sandbox.harness.judge.layouts import LayoutBroke
 from tilecast.sandbox.harness.judge.reference import FULL, Reference, fresh_seed
 from tilecast.sandbox.harness.judge.script import ScriptMaker
 from tilecast.sandbox.harness.judge.segments import SegmentStore
@@ -53,10 +54,27 @@ def study_problem(zygotes: Zygotes, problem: Message, device: torch.device, prog
     Raises:
         ProblemRefused: INVALID_REFERENCE or OUT_OF_MEMORY, with the reason.
     """
+    refused: list[changes.LayoutKind] = []
+    while True:
+        try:
+            return _study(zygotes, problem, device, progress, refused)
+        except LayoutBroke as broke:  # once a layout at most: it is not tried again
+            refused.append(broke.kind)
+
+
+def _study(
+    zygotes: Zygotes, problem: Message, device: torch.device, progress: Progress, refused: list[changes.LayoutKind]
+) -> Study:
+    """One try, in a worker of its own, without the layouts that are ``refused``.
+
+    Raises:
+        ProblemRefused: as :func:`study_problem`.
+        LayoutBroke: if a layout ended the reference's worker.
+    """
     reference = Reference.open(zygotes, problem, device)
     try:
-        builder = CaseBuilder(reference)
-        notes: list[str] = []
+        builder = CaseBuilder(reference, refused)
+        notes = [f"the reference breaks down on inputs in the {kind} layout: it is not asked for" for kind in refused]
         cases = []
         names = workloads_to_check(reference, device, notes)
         for number, name in enumerate(names, 1):

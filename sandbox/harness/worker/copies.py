@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,17 +28,22 @@ def put_back(module: torch.nn.Module, state: dict[str, Tensor]) -> None:
             now[name].copy_(value)
 
 
-def clone_laid_out(tensor: Tensor) -> Tensor:
-    """A copy with the same strides, unless they overlap; where they leave gaps, those are filled with a pattern."""
+def clone_laid_out(tensor: Tensor, offset: int = 0) -> Tensor:
+    """A copy with the same strides, unless they overlap; where they leave gaps, those are filled with a pattern.
+
+    It starts ``offset`` elements into its storage: at an address that is no better aligned than that.
+    """
     spec = TensorSpec.of(tensor)
     if spec.overlaps:
         return tensor.clone()
+    gaps = spec.extent > spec.elements * spec.dtype.itemsize
     with torch.no_grad():
-        if spec.extent == spec.elements * spec.dtype.itemsize:
-            copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-        else:
-            size = spec.extent + _BEHIND_BYTES
+        if gaps or (offset and spec.elements):
+            spec = replace(spec, offset=offset)
+            size = spec.extent + (_BEHIND_BYTES if gaps else 0)
             copy = place(torch.full((size,), _SLACK_BYTE, dtype=torch.uint8, device=tensor.device), spec)
+        else:
+            copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
         return copy.copy_(tensor)
 
 

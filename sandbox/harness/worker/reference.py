@@ -184,8 +184,14 @@ class ReferenceHandlers:
         self._results = []
 
     def _arguments(self, message: Message) -> list[Tensor]:
-        """Private copies of the inputs, with the strides they were given."""
-        return [clone_laid_out(item) for item in self._memory.tensors(message["tensors"])]
+        """Private copies of the inputs, with the strides they were given, as far into their storage.
+
+        Where an input starts decides how many of its elements are read at once, and with that what some forwards answer: the
+        same seed gives a dropout on a GPU other numbers for an input that is not aligned.
+        """
+        items = message["tensors"]
+        given = self._memory.tensors(items)
+        return [clone_laid_out(tensor, int(item["offset"])) for tensor, item in zip(given, items, strict=True)]
 
     def _run(self, message: Message) -> Message:
         """One native forward on clones, with its effects (observed, unless ``effects`` says which to report).
@@ -268,7 +274,7 @@ class ReferenceHandlers:
             return [*outputs, *(own[i] for i in written), *after]
 
         if native is None:
-            native = forward(_copy(module), [clone_laid_out(item) for item in tensors])
+            native = forward(_copy(module), self._arguments(message))
         options = TruthOptions(seed=seed, budget_bytes=int(message["budget_bytes"]), perturb=bool(message["perturb"]))
         truth = float64_truth(module, tensors, native, forward, options)
         if message["effects"].get("consumes_rng") and is_another_answer(truth.outputs, native):

@@ -7,6 +7,7 @@ import secrets
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tilecast.sandbox.harness.judge.changes import ALIGNED_BYTES
 from tilecast.sandbox.harness.judge.failure import WorkerFailed
 from tilecast.sandbox.harness.judge.session import Session
 from tilecast.sandbox.harness.judge.timing.closeness import difference
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
 SOAK_CALLS = 100
 SOAK_LEG = 10
 ALIGNMENT_BYTES, LARGEST_SHIFT = 16, 31
-"""Inputs start at a random multiple of 16 bytes, up to 496: vectorised loads of an honest kernel stay aligned."""
+"""Inputs start at a random multiple of 16 bytes, up to 496: vectorised loads of an honest kernel stay aligned. (Where the
+reference draws random numbers at one of 256 bytes: how many elements an address lets torch read at once decides who gets which.)
+"""
 CONTRADICTION = 1.25
 """Two comparisons of the same kernel in two processes whose ratios differ by more than this were not of the same kernel."""
 SANITIZER_LIMIT_S = 120.0
+PADDING_BYTES = 1 << 20
+"""Behind every allocation under the sanitizer: buffers may lie back to back, and a read past the end of one is then in the next."""
 
 
 def confirm(
@@ -68,11 +73,12 @@ def soak(bench: Benchmark, session: Session) -> int:
     worker = TimedWorker(session, bench.case.specs)
     reference = bench.baselines.worker("eager")
     legs = SOAK_CALLS // SOAK_LEG
+    step = ALIGNED_BYTES if bench.case.contract.consumes_rng else ALIGNMENT_BYTES
     for _ in range(legs):
         bench.start_alike(worker, reference)
         contents = bench.contents.draw(SOAK_LEG)
         expected = reference.leg(contents, "cold", 0)
-        worker.shift(contents, [ALIGNMENT_BYTES * secrets.randbelow(LARGEST_SHIFT + 1) for _ in contents])
+        worker.shift(contents, [step * secrets.randbelow(LARGEST_SHIFT + 1) for _ in contents])
         run = worker.leg(contents, "cold", 0)
         for content, want, got in zip(contents, expected.outputs, run.outputs, strict=True):
             known = [item for item in want if item is not None]
@@ -95,7 +101,8 @@ def sanitize(bench: Benchmark, source: str) -> dict[str, Any]:
         }
     # Without torch's cache of memory each tensor is an allocation of its own, whose end the tool knows; but a graph cannot be
     # captured without it. Libraries ask the driver for what it may not have: such answers are no errors of the candidate's.
-    checker = [tool, "--tool", "memcheck", "--report-api-errors", "no", "--log-file", "{cache}/" + REPORT]
+    checker = [tool, "--tool", "memcheck", "--report-api-errors", "no", "--padding", str(PADDING_BYTES)]
+    checker += ["--log-file", "{cache}/" + REPORT]
     inputs = bench.contents.draw(1)[0].inputs
     found: dict[str, Any] = {}
     for variables in (["PYTORCH_NO_CUDA_MEMORY_CACHING=1"], []):
