@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from oracle_parts import answer_of, judged
 from torch import Tensor, nn
 
+from tilecast.sandbox.harness.judge import compare as comparing
 from tilecast.sandbox.harness.judge.compare import compare, compare_values
 from tilecast.sandbox.harness.judge.input_profiles import InputProfile
 from tilecast.sandbox.harness.judge.planting import dependent, plant
@@ -309,3 +310,25 @@ def test_large_outputs_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
     wrong = x.clone()
     wrong[47, 11] = 9.0
     assert "[47, 11]" in judged(relu, lambda v: torch.relu(wrong), x).reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64])
+@pytest.mark.parametrize("chunk", [1, 64, 1 << 24])
+def test_the_quick_verdict_is_that_of_the_tally(
+    dtype: torch.dtype, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparing, "CHUNK_ELEMENTS", chunk)
+    values = torch.randn(9, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+    answer = answer_of(nn.Identity(), [values])
+    verdicts = []
+    for power in (-60, *range(-26, 0), 400):
+        got = (values * (1 + 2.0**power)).to(dtype)
+        got[3] = values[3]
+        quick = compare_values(answer, [got])
+        with monkeypatch.context() as patched:
+            patched.setattr(comparing, "_plainly_right", lambda want, allowed, rows: None)
+            tally = compare_values(answer, [got])
+        assert (quick.passed, quick.reason) == (tally.passed, tally.reason)
+        assert quick.error == pytest.approx(tally.error) and quick.ratio == pytest.approx(tally.ratio)
+        verdicts.append(quick.passed)
+    assert verdicts[0] and not verdicts[-1] and not verdicts[-2]

@@ -62,7 +62,7 @@ def _question(want: Tensor, have: Tensor, tolerance: float) -> Tensor:
     """A bool on the tensors' device: surely alike."""
     if not (want.dtype.is_floating_point or want.dtype.is_complex):
         return (want == have).all()
-    return _plainly_close(_rows(want), _rows(have), _least(tolerance))
+    return _plainly_close(_as_they_are(want), _as_they_are(have), _least(tolerance))
 
 
 def _least(tolerance: float) -> float:
@@ -83,11 +83,20 @@ def _one(want: Tensor, have: Tensor | None, tolerance: float) -> str:
 
 
 def _rows(tensor: Tensor) -> Tensor:
+    """(R, C) in a type whose squares are sound."""
+    wide = _as_rows(tensor)
+    return wide.to(torch.float64 if wide.dtype is torch.float64 else torch.float32)
+
+
+def _as_rows(tensor: Tensor) -> Tensor:
     if tensor.dtype.is_complex:
         tensor = torch.view_as_real(tensor)
-    wide = torch.float64 if tensor.dtype is torch.float64 else torch.float32
-    values = tensor.to(wide)
-    return values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(-1, 1)
+    return tensor.reshape(-1, tensor.shape[-1]) if tensor.ndim > 1 else tensor.reshape(-1, 1)
+
+
+def _as_they_are(tensor: Tensor) -> Tensor:
+    """(R, C) in the type that they have, as far as it can be computed with: a copy in a wider one is many more bytes."""
+    return _as_rows(tensor) if tensor.dtype.itemsize > 1 else _rows(tensor)
 
 
 def _floating(want: Tensor, have: Tensor, tolerance: float) -> str:
@@ -113,12 +122,13 @@ def _floating(want: Tensor, have: Tensor, tolerance: float) -> str:
 
 def _plainly_close(want: Tensor, have: Tensor, tolerance: float) -> Tensor:
     """The rule of :class:`_Distances` in a third of its passes over memory; False also where squares might leave the type."""
-    rows, columns = want.shape
-    apart = have - want
+    (rows, columns), sums = want.shape, torch.float64 if want.dtype is torch.float64 else torch.float32
+    apart = have - want  # rounds a difference of 16-bit numbers, if at all, by a small part of itself
     if columns == 1:
-        apart, size = apart.abs_().flatten(), want.abs().flatten()
+        apart, size = apart.abs_().flatten().to(sums), want.abs().flatten().to(sums)
     else:
-        apart, size = torch.linalg.vector_norm(apart, dim=1), torch.linalg.vector_norm(want, dim=1)
+        apart = torch.linalg.vector_norm(apart, dim=1, dtype=sums)
+        size = torch.linalg.vector_norm(want, dim=1, dtype=sums)
     whole, total = torch.linalg.vector_norm(apart), torch.linalg.vector_norm(size)
     typical = total / math.sqrt(rows)
     worst = torch.add(apart, size, alpha=-ROW * tolerance).amax() - ROW * tolerance * typical
