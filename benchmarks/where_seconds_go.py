@@ -1,30 +1,36 @@
 """Where a candidate's seconds go: turns between judge and worker, waiting for questions, judging, and what the device did.
 
     python benchmarks/where_seconds_go.py --corpus ../shared/corpus --device cuda:0
+    python benchmarks/where_seconds_go.py --corpus ../shared/corpus --device cuda:0 --beside 3 --doing verify
 
 A judge inside this process verifies recorded kernels of a few problems, and then times them. Of each: requests to the workers by
 operation (how many, seconds in all, median milliseconds), seconds waited for questions to be drawn, seconds of judging, and what a
 comparison is made of. On a GPU another candidate is verified under torch's profiler: kernels and copies of the judge's process, and
 how long they took. And, before all: what a turn between two processes costs on the device when both use it, and when only the
-other one does.
+other one does. With ``--beside`` so many other judges have the device too: ``--doing nothing`` shows what their mere presence
+costs (each has verified a candidate, and waits), ``--doing verify`` what their work does, between which one judge alone times.
 """
 
 from __future__ import annotations
 
+import itertools
+import tempfile
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from _bootstrap import ROOT, device_name, header, parser, write
-from _judge import candidate_of, problem_of
+from _judge import JudgeClient, candidate_of, problem_of
 from throughput import choose, source_of
 
 TURNS = 300
 ELEMENTS = 4096
+OPTIONS = {"timeout_s": 120.0, "baseline": "eager", "max_seconds": 2.0}
 
 
 def turn_costs(judge: Any) -> dict[str, float]:
@@ -164,6 +170,40 @@ def watched(parts: list[Watched]) -> Iterator[Clocks]:
             restore()
 
 
+@contextmanager
+def beside(device: str, folder: Path, count: int, quiet: str, *, work: bool) -> Iterator[None]:
+    """So many other judges, which verify recorded kernels of a problem all the time, or have done so once."""
+    over = threading.Event()
+
+    def keep_verifying(client: JudgeClient, first: int) -> None:
+        for row in itertools.islice(itertools.cycle(rows), first, None):
+            candidate = candidate_of(row["candidate"], source_of(folder, row))
+            client.ask("verify", {"problem": problem_of(folder), "options": OPTIONS, "candidate": candidate})
+            if over.is_set() or not work:
+                return
+
+    rows = choose(folder, 12)
+    with ExitStack() as stack:
+        state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilecast-state-")))
+        clients = [JudgeClient(device, state, quiet, count + 1) for _ in range(count)]
+        for client in clients:
+            stack.callback(client.close)
+        threads = [
+            threading.Thread(target=keep_verifying, args=(client, 3 * index), daemon=True)
+            for index, client in enumerate(clients)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads if not work else ():
+            thread.join()
+        try:
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+
+
 def device_work(run: Callable[[], object]) -> dict[str, Any]:
     """What this process's kernels and copies took while ``run`` ran, by torch's profiler; milliseconds."""
     from torch.profiler import ProfilerActivity, profile
@@ -181,10 +221,9 @@ def device_work(run: Callable[[], object]) -> dict[str, Any]:
 
 def ask(judge: Any, op: str, problem: dict[str, Any], folder: Path, row: dict[str, Any]) -> dict[str, Any]:
     """One candidate through an operation of the judge: its status, and seconds."""
-    options = {"timeout_s": 120.0, "baseline": "eager", "max_seconds": 2.0}
     request = {
         "problem": problem,
-        "options": options,
+        "options": OPTIONS,
         "candidate": candidate_of(row["candidate"], source_of(folder, row)),
     }
     start = time.perf_counter()
@@ -218,24 +257,33 @@ def main() -> None:
     arguments.add_argument("--corpus", type=Path, default=ROOT.parent / "shared" / "corpus")
     arguments.add_argument("--problems", default="vector_add,softmax,layernorm")
     arguments.add_argument("--per-problem", type=int, default=2)
+    arguments.add_argument("--beside", type=int, default=0, help="how many other judges have the device too")
+    arguments.add_argument("--doing", choices=["nothing", "verify"], default="verify", help="what those do")
     options = arguments.parse_args()
     import torch
 
     from tilecast.sandbox.harness.judge.__main__ import Judge
+    from tilecast.sandbox.harness.judge.quiet import Quiet
+    from tilecast.sandbox.harness.judge.zygotes import Zygotes
 
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     device = torch.device(device_name(options.device))
-    judge = Judge(device, None, False)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    try:
-        document = {**header("where_seconds_go"), "turn_ms": turn_costs(judge)}
-        document["problems"] = {
-            name: study(judge, options.corpus / name, options.per_problem) for name in options.problems.split(",")
-        }
-    finally:
-        judge.close()
+    names = options.problems.split(",")
+    with ExitStack() as stack:
+        quiet = str(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilecast-quiet-"))) / "quiet")
+        judge = Judge(device, None, False, Zygotes(Quiet(quiet if options.beside else None, options.beside + 1)))
+        stack.callback(judge.close)
+        judge.zygotes.start()
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        document = {**header("where_seconds_go"), "beside": options.beside, "doing": options.doing}
+        if options.beside:
+            folder, work = options.corpus / names[0], options.doing == "verify"
+            stack.enter_context(beside(str(device), folder, options.beside, quiet, work=work))
+        else:
+            document["turn_ms"] = turn_costs(judge)
+        document["problems"] = {name: study(judge, options.corpus / name, options.per_problem) for name in names}
     write(options.out, "where_seconds_go", document)
 
 
