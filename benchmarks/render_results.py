@@ -124,7 +124,7 @@ def _found_row(entry: Entry) -> str:
 
 def _search_table(searched: list[tuple[Entry, dict[str, Any]]]) -> str:
     head = (
-        "| example | language | variants | compiled | within 1 % | without | with | share | GPU s without | with |\n"
+        "| example | language | variants | compiled | as good | without | with | share | GPU s without | with |\n"
         "|---|---|---|---|---|---|---|---|---|---|\n"
     )
     return head + "\n".join(_search_row(*one) for one in searched) if searched else ""
@@ -143,14 +143,16 @@ def _why_not_half(entry: Entry, figures: dict[str, Any]) -> str:
     if evals["with"] <= evals["without"] / 2:
         return ""
     near, count = figures["near_best"], figures["variants"]
+    some = f"{max(round(near * count), 1)} of {count} variants are as good as the best"
+    first = figures["curve"]["with"][0]
     if evals["without"] <= 6:
-        because = f"{near:.0%} of the {count} variants lie within 1 % of the best, so that chance finds one soon"
+        because = f"{some}, so that chance finds one soon"
+    elif not first:
+        told = figures["first"]
+        where = f", {told['error']}" if told["error"] else ""
+        because = f"its first choice was refused ({told['status']}{where}), and {some}"
     else:
-        first = figures["curve"]["with"][0]
-        because = (
-            f"its first choice reaches {first:.1%} of the best, and telling the last percent apart ({max(round(near * count), 1)} "
-            f"of {count} variants are within 1 %) is finer than what it can resolve"
-        )
+        because = f"its first choice reaches {first:.1%} of the best; {some}, and those are nearer than what it can tell apart"
     return f"- `{entry.name}`, {entry.language}: {because}."
 
 

@@ -176,7 +176,27 @@ def test_more_than_half_is_explained(scripts: dict[str, ModuleType], place: Path
     why = scripts["render_results"]._why_not_half
     entry = only(scripts, place)
     chance = {"evals": {"without": 3.0, "with": 2.0}, "near_best": 0.25, "variants": 8, "curve": {"with": [0.9]}}
-    assert "25% of the 8 variants lie within 1 % of the best" in why(entry, chance)
+    assert "2 of 8 variants are as good as the best, so that chance finds one soon" in why(entry, chance)
     hard = {"evals": {"without": 20.0, "with": 18.0}, "near_best": 0.02, "variants": 90, "curve": {"with": [0.896]}}
     assert "its first choice reaches 89.6% of the best" in why(entry, hard)
+    refused = {**hard, "curve": {"with": [0.0]}, "first": {"status": "COMPILE_ERROR", "error": "workload 'small'"}}
+    assert "its first choice was refused (COMPILE_ERROR, workload 'small')" in why(entry, refused)
     assert why(entry, {**hard, "evals": {"without": 20.0, "with": 10.0}}) == ""
+
+
+def test_what_an_interval_cannot_tell_from_the_best_is_as_good(scripts: dict[str, ModuleType]) -> None:
+    import numpy as np
+
+    from tilecast.sandbox.corpus import Paired, Row
+
+    paired = Paired(baseline="eager", baseline_ms=1.0, ratio=1.0, low=0.99, high=1.01)
+    rows = [
+        Row(candidate="best", status="PASSED", ms=1.0, p10=0.99, p90=1.01, paired=paired),
+        Row(candidate="overlaps", status="PASSED", ms=1.015, p10=1.005, p90=1.025, paired=paired),
+        Row(candidate="apart", status="PASSED", ms=1.03, p10=1.02, p90=1.04, paired=paired),
+        Row(candidate="spread of calls", status="PASSED", ms=1.02, p10=0.9, p90=1.2),
+        Row(candidate="refused", status="COMPILE_ERROR"),
+    ]
+    speeds = np.array([1 / row.ms if row.ms else 0.0 for row in rows])
+    assert scripts["results_derived"].as_good(rows, speeds).tolist() == [True, True, False, False, False]
+    assert scripts["results_derived"].as_good(rows[3:], speeds[3:]).tolist() == [True, False]
