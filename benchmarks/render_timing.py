@@ -120,6 +120,9 @@ def corpus(document: Document) -> str:
         f"{found['measured']} recorded kernels measured again: median difference {found['median_difference']:.1%}, "
         f"90 % within {found['p90_difference']:.1%}, {found['within_5_percent']:.0%} within 5 %. {origin(document)}"
     ]
+    for name, problem in document.get("problems", {}).items():
+        if "measured" in problem:
+            lines.append(f"\n`{name}` was measured by itself, at commit {problem['measured']['commit'][:10]}.")
     if found["differing"]:
         lines.append("\nMore than 5 % apart:\n\n" + "\n".join(f"- {item}" for item in found["differing"]))
     if found["other_status"]:
@@ -146,6 +149,7 @@ def cheats(document: Document) -> str:
 PARTS = {
     "aa_cuda": ("A against A, and 3 %", pairs),
     "throughput": ("Throughput", throughput),
+    "throughput_four_and_six_judges": ("Throughput with more judges, on another host", throughput),
     "corpus_remeasure": ("The corpus, measured again", corpus),
     "timing_cheats_cuda": ("Cheats", cheats),
     "aa_cpu": ("A against A on a CPU", pairs),

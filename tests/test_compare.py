@@ -313,11 +313,12 @@ def test_large_outputs_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64])
-@pytest.mark.parametrize("chunk", [1, 64, 1 << 24])
+@pytest.mark.parametrize(("chunk", "blas"), [(1, 1 << 20), (64, 1 << 20), (1 << 24, 1 << 20), (1 << 24, 1)])
 def test_the_quick_verdict_is_that_of_the_tally(
-    dtype: torch.dtype, chunk: int, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, chunk: int, blas: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparing, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(comparing, "_MOST_IN_BLAS", blas)
     values = torch.randn(9, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
     answer = answer_of(nn.Identity(), [values])
     verdicts = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,17 @@ def test_readme_tells_of_each_example() -> None:
     text = (EXAMPLES / "README.md").read_text()
     folders = {file.parent.name for file in EXAMPLES.glob("*/reference.py")}
     assert [name for name in sorted(folders) if f"`{name}`" not in text] == []
+
+
+def test_readme_counts_the_points() -> None:
+    text = (EXAMPLES / "README.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|.*\| ([\d–]+, [\d–]+, [\d–]+) \|$", text, re.MULTILINE)
+    assert {name for name, _ in rows} == {file.parent.name for file in EXAMPLES.glob("*/kernel_cutile.py")}
+    for name, told in rows:
+        files = [[EXAMPLES / name / "kernel.py"], [EXAMPLES / name / "kernel_cutile.py"]]
+        files.append(sorted((EXAMPLES / name / "candidates").glob("*.py")))
+        counts = [sum(len(points(load_candidate(file))) for file in some) for some in files]
+        assert told == ", ".join(str(count or "–") for count in counts), name
 
 
 @pytest.mark.parametrize("folder", TAUGHT, ids=named)

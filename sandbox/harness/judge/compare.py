@@ -20,6 +20,7 @@ from tilecast.sandbox.harness.judge.structure import Comparison, OutputClaim, co
 from tilecast.sandbox.harness.judge.ties import names_equal_elements
 
 CHUNK_ELEMENTS = 1 << 24
+_MOST_IN_BLAS = (1 << 31) - 1
 _KIND_NAMES = ("a finite number", "NaN", "+inf", "-inf")
 
 
@@ -100,7 +101,7 @@ def _plainly_right(want: OutputAnswer, allowed: Allowed, rows: Tensor) -> Compar
         truth = want.truth[start:stop]
         error = rows[start:stop] - truth  # in float64, as the truth is
         norms = torch.linalg.vector_norm(error, dim=1)
-        along, square_truth = torch.dot(error.flatten(), truth.flatten()), torch.dot(truth.flatten(), truth.flatten())
+        along, square_truth = _dot(error, truth), _dot(truth, truth)
         row = (norms / allowed.row_l2[start:stop]).amax()
         ratio = error.div_(torch.add(allowed.per_row[start:stop], truth.abs(), alpha=allowed.per_size))
         found.append(
@@ -116,6 +117,11 @@ def _plainly_right(want: OutputAnswer, allowed: Allowed, rows: Tensor) -> Compar
     tally = _Tally(want, allowed, square_error, square_truth, along, (element, 0, 0.0), (row, 0, 0.0))
     verdict = tally.verdict()
     return verdict if verdict.passed else None
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Sum of products, without an array of them where BLAS can count the elements."""
+    return torch.dot(a.flatten(), b.flatten()) if a.numel() <= _MOST_IN_BLAS else (a * b).sum()
 
 
 @dataclass
