@@ -76,6 +76,29 @@ def test_an_idle_neighbour_is_reported_a_busy_one_discards() -> None:
     assert "pid 7" in busy.discard_reason()
 
 
+def test_who_is_there_all_the_time_is_looked_up_once_and_asked_about_now_and_then() -> None:
+    class Counting(Card):
+        asked = 0
+
+        def busy_processes(self) -> dict[int, int] | None:
+            self.asked += 1
+            return {7: 0 if self.asked == 1 else 40}
+
+    looked: list[int] = []
+    now = [0.0]
+    card = Counting(reading(processes=(OWN, 7)))
+    seen = Window(card, lambda: looked.append(1) or [OWN], clock_s=lambda: now[0])
+    verdicts = []
+    for _ in range(8):
+        verdicts.append(seen.discard_reason())
+        now[0] += 0.03
+    assert len(looked) == 1 and card.asked == 2
+    assert verdicts[:4] == [""] * 4 and all("pid 7" in verdict for verdict in verdicts[4:])
+    card.readings = [reading(processes=(OWN, 7, 8))]
+    seen.discard_reason()
+    assert len(looked) == 2, "a new one may be of this evaluation"
+
+
 def test_foreign_process_ids_tell_nothing() -> None:
     seen = window(Card(reading(processes=(990001, 990002)), busy={990001: 80}))
     assert seen.discard_reason() == ""

@@ -71,6 +71,7 @@ class Nvml:
         if self._library.nvmlDeviceGetHandleByUUID(uuid.encode(), ctypes.byref(self._device)) != _SUCCESS:
             raise NvmlUnavailable(f"NVML does not know a device {uuid}")
         self._seen_us = 0
+        self.busy_processes()  # what it still knows of the time before says nothing of what is watched
 
     def close(self) -> None:
         """Release the library."""

@@ -111,14 +111,16 @@ class PairedLegs:
         self._empty_legs(side, calls)
         items = self._take(side, calls)
         worker = self.workers[side]
-        waited_ms = worker.waited_ms()
+        counts = not self.rules.flush_bytes  # on a device, what a process waits for a processor moves no figure
+        waited_ms = worker.waited_ms() if counts else 0.0
         contents = [item.content for item in items]
         # What nobody looks at need not be copied out: the eager reference's outputs are there already.
         read = side == "candidate" or self.reference is None or self._baseline_checks < BASELINE_CHECKS
         run = worker.leg(contents, self.rules.mode, self.rules.flush_bytes, flushes=self.flushes, read=read)
         if self._warming:  # later it stays, so that legs and empty legs are alike
             self._lengthen(run.queueing_ms)
-        self.waiting[side].add(worker.waited_ms() - waited_ms, run.judge_ms)
+        if counts:
+            self.waiting[side].add(worker.waited_ms() - waited_ms, run.judge_ms)
         reason = self.window.discard_reason()
         if not self._over:
             self.clocks[side].append(LegClocks(calls, float(run.inner_ms.sum()), run.worker_ms, run.judge_ms))

@@ -19,6 +19,8 @@ from tilecast.sandbox.harness.judge.timing.nvml import CAPS, POWER_CAP, SLOWDOWN
 MOVED, FAR_BELOW = 0.05, 0.2
 MIN_INTERVAL_S = 0.02
 """Asking costs some hundred microseconds: not oftener than this."""
+BUSY_INTERVAL_S = 0.1
+"""How much each process used the device is asked no oftener: it costs more, and the card's own samples lie further apart."""
 
 
 class Watched(Protocol):
@@ -35,7 +37,7 @@ class Window:
 
     Attributes:
         watched: the device, None where nothing can be asked (a CPU, no management library).
-        own_processes: the process ids that belong to this evaluation; asked when one is on the device that was not known.
+        own_processes: the process ids that belong to this evaluation; asked when one is on the device that was not seen before.
         why_blind: what to say where ``watched`` is None.
     """
 
@@ -51,6 +53,9 @@ class Window:
     _present: set[int] = field(default_factory=set)
     _moves: int = 0
     _own: set[int] = field(default_factory=set)
+    _foreign: set[int] = field(default_factory=set)
+    _active: list[int] = field(default_factory=list)
+    _asked_s: float = -1e9
 
     def discard_reason(self) -> str:
         """Why the leg that just ended must not count; empty if it may."""
@@ -79,17 +84,20 @@ class Window:
         return self._others(watched, reading)
 
     def _others(self, watched: Watched, reading: Reading) -> str:
-        if not reading.processes <= self._own:  # reading /proc costs milliseconds
+        if not reading.processes <= self._own | self._foreign:  # reading /proc costs milliseconds
             self._own = set(self.own_processes())
-        own = self._own
-        if reading.processes and not reading.processes & own:
+            self._foreign = set(reading.processes - self._own)
+        if reading.processes and not reading.processes & self._own:
             return ""  # Process ids of another namespace: nothing can be told apart.
-        others = reading.processes - own
+        others = reading.processes - self._own
         self._present |= others
         if not others:
             return ""
-        busy = watched.busy_processes() or {}
-        active = sorted(pid for pid in others if busy.get(pid, 0) > 0)
+        if self._last_s - self._asked_s >= BUSY_INTERVAL_S:
+            self._asked_s = self._last_s
+            busy = watched.busy_processes() or {}
+            self._active = sorted(pid for pid, percent in busy.items() if percent > 0)
+        active = [pid for pid in self._active if pid in others]
         return f"another process kept the device busy (pid {', '.join(map(str, active))})" if active else ""
 
     def report(self) -> dict[str, Any]:
