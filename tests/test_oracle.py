@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tilecast.sandbox.harness.judge.compare import compare_values
 from tilecast.sandbox.harness.judge.oracle import RawOutputs, default_tolerance, expect
-from tilecast.sandbox.harness.worker.perturbation import widen
+from tilecast.sandbox.harness.worker.perturbation import Effects, Noise, levels, widen
 from tilecast.sandbox.harness.worker.truth import TruthOptions, batch_inputs, float64_truth
 
 F = nn.functional
@@ -453,3 +453,32 @@ def test_bfloat16_operands_in_a_large_float16_product_fail() -> None:
     a, b = normal(4096, 256, dtype=torch.float16), normal(256, 2048, seed=1, dtype=torch.float16)
     result = judged(product, lambda x, y: (x.bfloat16().float() @ y.bfloat16().float()).half(), a, b)
     assert not result.passed and result.ratio > 1.1
+
+
+@pytest.mark.parametrize("unit", [2.0**-24, 2.0**-53])
+@pytest.mark.parametrize("complex_too", [False, True])
+def test_the_spread_is_the_root_mean_square_of_the_larger_size(unit: float, complex_too: bool) -> None:
+    dtype = torch.complex128 if complex_too else torch.float64
+    generator = torch.Generator().manual_seed(2)
+    base = torch.randn(200, 100, dtype=dtype, generator=generator)
+    effects = Effects([base])
+    squares: dict[float, list[Tensor]] = {}
+    for draw, level in enumerate(levels([base])):
+        noise = Noise(unit, draw, level)
+        moved = base + noise.scale * unit * torch.randn(200, 100, dtype=torch.float64, generator=generator)
+        moved[3, 4] = math.nan if draw else math.inf
+        effects.add([moved], noise)
+        squares.setdefault(level, []).append(((moved - base).abs() / noise.scale).square())
+    assert sorted(map(len, squares.values())) == [1, 2], "one perturbation of one rounding, two of many"
+    (spread,) = effects.spread()
+    expected = torch.stack([torch.stack(some).mean(0) for some in squares.values()]).amax(0).sqrt()
+    expected[3, 4] = 0.0  # neither was finite
+    assert spread is not None and torch.allclose(spread, expected, rtol=1e-12, atol=0.0)
+
+
+def test_noise_leaves_infinities_where_they_are() -> None:
+    value = torch.tensor([math.inf, -math.inf, 1.0, 0.0])
+    for seed in range(8):
+        (moved,) = Noise(2.0**-24, seed, 32.0).inputs([value])
+        assert moved[:2].tolist() == [math.inf, -math.inf] and moved[3] == 0.0
+        assert 0 < abs(moved[2] - 1.0) < 1e-4

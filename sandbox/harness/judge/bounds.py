@@ -151,7 +151,7 @@ def nearly_constant(value: Tensor) -> bool:
 def allowed_errors(
     own: Tensor, truth: Tensor, spread: Tensor | None, reduction: Reduction, dtype: torch.dtype, storage: float
 ) -> Allowed:
-    """Bounds for rows of float64 numbers, all finite: the reference's own, the truth, and the effect of one rounding.
+    """Bounds for rows of finite numbers: the reference's own in any type, the truth and the effect of one rounding in float64.
 
     ``storage`` is :func:`storage_unit`; the cap is what the conditioning asks for, where that is known.
     """
@@ -181,9 +181,11 @@ def _scale_bound(truth: Tensor, storage: float, noise: float) -> float:
     One rounding of something that all elements share, and the deviation of the fit: the relative error of an element
     over the square root of how many count, (sum t^2)^2 / sum t^4.
     """
+    if storage < _COARSE:
+        return math.inf
     squares = truth.square()
     total = float(squares.sum())
-    if storage < _COARSE or total <= 0:
+    if total <= 0:
         return math.inf
     share = math.sqrt(float(squares.square_().sum())) / total
     return SCALE_ROUNDINGS * min(storage, SCALE_MOST) + SCALE_NOISE * noise * share

@@ -52,6 +52,7 @@ from tilecast.sandbox.harness.judge.bounds import (
     as_rows,
     nearly_constant,
     nonfinite_kinds,
+    readable,
     storage_unit,
 )
 
@@ -204,24 +205,25 @@ def _expect_one(raw: RawOutputs, index: int, context: _Context, depends: Tensor 
         others = tuple(raw.alternates[index]) if index < len(raw.alternates) else ()
         alternates = tuple(other.reshape(-1) for other in others if not torch.equal(other, native))
         return OutputAnswer(shape, dtype, None, native.reshape(-1), None, alternates)
-    own, truth = as_rows(native), as_rows(raw.truth[index]).double()
-    kinds, spread, own64 = nonfinite_kinds(own), raw.spread[index], own.double()
+    own, truth = readable(as_rows(native)), as_rows(raw.truth[index]).double()
+    kinds, spread = nonfinite_kinds(own), raw.spread[index]
     spread = None if spread is None else as_rows(spread.double())
     recovered = None if kinds is None else _recovered(kinds, truth, dtype)
     undecided = None
     if kinds is not None or not bool(torch.isfinite(truth).all()):
+        own = own.double()
         # Float64 takes another way through the reference there (a mask that is added, where a fused kernel selects).
-        alone = torch.isfinite(own64) & ~torch.isfinite(truth)
+        alone = torch.isfinite(own) & ~torch.isfinite(truth)
         if context.planted:
             undecided = alone
         else:
-            truth = truth.where(~alone, own64)
-        keep = torch.isfinite(own64) & torch.isfinite(truth)
-        truth, own64 = truth.where(keep, 0.0), own64.where(keep, 0.0)
+            truth = truth.where(~alone, own)
+        keep = torch.isfinite(own) & torch.isfinite(truth)
+        truth, own = truth.where(keep, 0.0), own.where(keep, 0.0)
         spread = None if spread is None else spread.where(keep, 0.0)
     tolerance = context.tolerance_of(dtype)
     storage = storage_unit(dtype, context.inputs, tolerance)
-    allowed = allowed_errors(own64, truth, spread, context.reduction, dtype, storage)
+    allowed = allowed_errors(own, truth, spread, context.reduction, dtype, storage)
     allowed = replace(allowed, cap=max(tolerance, OWN_ERROR_CAP * allowed.own_error, allowed.cap))
     depends = None if depends is None else as_rows(depends)
     return OutputAnswer(shape, dtype, allowed, truth, kinds, depends=depends, recovered=recovered, undecided=undecided)

@@ -83,8 +83,8 @@ class Noise:
             return value
         generator = torch.Generator(device=value.device).manual_seed(self.seed * 1009 + offset)
         wide = widen(value)
-        factor = torch.empty(wide.shape, dtype=torch.float64, device=value.device).normal_(generator=generator)
-        return wide.mul_(factor.mul_(self.unit * self.scale).add_(1.0))
+        factor = torch.empty(wide.shape, dtype=torch.float64, device=value.device)
+        return wide.mul_(factor.normal_(1.0, self.unit * self.scale, generator=generator))
 
     def inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """Perturbed float64 copies of the inputs."""
@@ -106,36 +106,61 @@ def tensors_of(module: torch.nn.Module) -> list[tuple[str, Tensor]]:
 
 
 class Effects:
-    """What perturbations did to each output: mean square a level, and other values of exact outputs."""
+    """What perturbations did to each output: mean square a level, and other values of exact outputs.
+
+    Everything is done in place where it can be: on a large output each pass over memory takes a millisecond.
+    """
 
     def __init__(self, outputs: list[Tensor]) -> None:
         self.outputs = outputs
         self.alternates: list[list[Tensor]] = [[] if is_real(o) else [o] for o in outputs]
-        self._squares: list[dict[float, list[Tensor]]] = [{} for _ in outputs]
+        self._squares: list[dict[float, _Squares]] = [{} for _ in outputs]
 
     def add(self, perturbed: list[Tensor], noise: Noise) -> None:
         """Take in one perturbed run."""
         for index, (moved, base) in enumerate(zip(perturbed, self.outputs, strict=True)):
             if is_real(base):
-                effect = torch.nan_to_num((moved - base).abs(), nan=0.0, posinf=0.0, neginf=0.0) / noise.scale
-                self._squares[index].setdefault(noise.level, []).append(effect.square_())
+                self._squares[index].setdefault(noise.level, _Squares(noise.scale)).add(moved, base)
             elif noise.level == 1.0 and not torch.equal(moved, base):
                 self.alternates[index].append(moved)
 
     def spread(self) -> list[Tensor | None]:
-        """Per output the root mean square effect of one rounding, the larger of the levels."""
-        return [_largest(levels) for levels in self._squares]
+        """Per output the root mean square effect of one rounding, the larger of the levels. To be asked once."""
+        return [_largest({level: squares.mean() for level, squares in levels.items()}) for levels in self._squares]
 
 
-def _largest(levels: dict[float, list[Tensor]]) -> Tensor | None:
-    result: Tensor | None = None
-    means: dict[float, Tensor] = {}
-    for level, squares in levels.items():
-        means[level] = torch.stack(squares).mean(0) if len(squares) > 1 else squares[0]
-        result = means[level] if result is None else torch.maximum(result, means[level])
-    if result is None or not result.numel():
-        return result
-    return result.clamp(min=_jumps(means)).sqrt()
+@dataclass
+class _Squares:
+    """Squared effects of the perturbations of one size, which stand for ``scale`` roundings."""
+
+    scale: float
+    total: Tensor | None = None
+    count: int = 0
+
+    def add(self, moved: Tensor, base: Tensor) -> None:
+        """One more; where either is not finite, there is none."""
+        effect = moved - base
+        if effect.dtype.is_complex:
+            effect = effect.abs()
+        effect = effect.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        self.total = effect.square_() if self.total is None else self.total.addcmul_(effect, effect)
+        self.count += 1
+
+    def mean(self) -> Tensor:
+        """Of one rounding. To be asked once."""
+        assert self.total is not None
+        share = 1.0 / (self.count * self.scale**2)
+        return self.total if share == 1.0 else self.total.mul_(share)
+
+
+def _largest(means: dict[float, Tensor]) -> Tensor | None:
+    if not means:
+        return None
+    jumps = _jumps(means) if all(mean.numel() for mean in means.values()) else 0.0
+    result, *others = means.values()
+    for other in others:
+        result = torch.maximum(result, other, out=result)
+    return result.clamp_(min=jumps).sqrt_() if result.numel() else result
 
 
 def _jumps(means: dict[float, Tensor]) -> float:

@@ -21,7 +21,7 @@ LEG_S = {"cuda": 0.0015, "cpu": 0.02}
 SYSTEMATIC_MS = 0.0004
 """By how much two placements of one kernel's data may differ on a GPU: a kernel of 26 us against itself, its data drawn anew
 each time, came out between 1.0 % faster and 1.2 % slower (seven comparisons on an H200), one of 212 us within 0.2 %."""
-WARM_BLOCKS = 3
+WARM_BLOCKS = 2
 TIMED_THREADS = 2
 """CPU workers run with two threads, pinned to as many processors."""
 
