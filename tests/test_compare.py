@@ -12,6 +12,7 @@ from oracle_parts import answer_of, judged
 from torch import Tensor, nn
 
 from tilecast.sandbox.harness.judge import compare as comparing
+from tilecast.sandbox.harness.judge.bounds import readable
 from tilecast.sandbox.harness.judge.compare import compare, compare_values
 from tilecast.sandbox.harness.judge.input_profiles import InputProfile
 from tilecast.sandbox.harness.judge.planting import dependent, plant
@@ -333,3 +334,13 @@ def test_the_quick_verdict_is_that_of_the_tally(
         assert quick.error == pytest.approx(tally.error) and quick.ratio == pytest.approx(tally.ratio)
         verdicts.append(quick.passed)
     assert verdicts[0] and not verdicts[-1] and not verdicts[-2]
+
+
+def test_float8_is_widened_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = normal(32, 16).to(torch.float8_e4m3fn)
+    answer = answer_of(nn.Identity(), [values])
+    widened: list[int] = []
+    monkeypatch.setattr(comparing, "CHUNK_ELEMENTS", 64)
+    monkeypatch.setattr(comparing, "readable", lambda part: widened.append(part.numel()) or readable(part))
+    assert compare_values(answer, [values]).passed
+    assert widened == [64] * 8, "a copy of all of it is four times as much memory"

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from tilecast.sandbox.harness.judge.case import CaseBuilder
 from tilecast.sandbox.harness.judge.changes import layout_kinds
+from tilecast.sandbox.harness.judge.failure import ProblemRefused
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
+from tilecast.sandbox.harness.judge.layouts import LayoutBroke
 from tilecast.sandbox.harness.judge.probes import Step
+from tilecast.sandbox.harness.judge.runs import NativeRun
 from tilecast.sandbox.harness.judge.script import ScriptMaker
 from tilecast.sandbox.harness.judge.segments import Call
 from tilecast.sandbox.harness.judge.study import Study, study_problem
@@ -170,3 +175,25 @@ def test_a_layout_that_ends_the_reference_costs_the_layout_alone(zygotes: Zygote
     assert any("offset-unaligned" in note for note in study.notes)
     status, reason = verified(zygotes, study, FALLS)
     assert status == "PASSED", reason
+
+
+@pytest.mark.parametrize(
+    ("status", "alive", "raised"),
+    [
+        ("OUT_OF_MEMORY", True, ProblemRefused),
+        ("OUT_OF_MEMORY", False, LayoutBroke),
+        ("INVALID_REFERENCE", True, LayoutBroke),
+        ("INVALID_REFERENCE", False, LayoutBroke),
+    ],
+)
+def test_want_of_memory_is_no_fault_of_a_layout(studied: Studied, status: str, alive: bool, raised: type) -> None:
+    """Other judges may have it for a while: the study is made once more, with all layouts."""
+
+    def fails(*given: object, **more: object) -> None:
+        raise ProblemRefused(status, "told")
+
+    case = studied("return torch.relu(x)").cases[0]
+    session = SimpleNamespace(options=SimpleNamespace(device=CPU), alive=alive)
+    builder = CaseBuilder(SimpleNamespace(session=session, select=lambda name: None, run=fails))  # type: ignore[arg-type]
+    with pytest.raises(raised):
+        builder._accepts(case, [torch.zeros(3, 4)], "padded-rows", NativeRun([], 0, (), {}, {}), 1)

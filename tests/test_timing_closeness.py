@@ -139,3 +139,10 @@ def test_several_calls_are_asked_about_at_once(dtype: torch.dtype) -> None:
             calls = [*right[:index], ([values[index]], came), *right[index + 1 :]]
             assert not all_plainly_close(calls, tolerance), came
             assert difference(*calls[index], tolerance), "and then which of them it is"
+
+
+def test_an_output_that_neither_side_brought_is_left_to_the_check_of_its_call() -> None:
+    """An earlier call's wrong output is then found first."""
+    value = torch.ones(3, 4)
+    assert not all_plainly_close([([value], [value + 1]), ([], [])], [1e-4])
+    assert not all_plainly_close([([], [])], [1e-4])

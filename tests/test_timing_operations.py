@@ -100,6 +100,17 @@ def test_a_random_finalist_is_soaked_where_its_draws_are_the_same(tmp_path: Path
     assert result.details["confirmed"]["soaked_calls"] == 100
 
 
+def test_a_layout_that_ends_the_reference_where_it_is_only_timed_is_of_no_consequence(tmp_path: Path) -> None:
+    """In a workload that is checked such a layout is left out; in this one a candidate is given none."""
+    falling = REFERENCE.replace(
+        "return x *", "os.abort() if len(x) == 64 and x.data_ptr() % 16 else None\n        return x *"
+    )
+    with opened(f"import os\n{falling}", tmp_path) as desk:
+        assert len(desk[1].study.cases[0].layouts) == 5
+        result = bench(desk, CANDIDATE)
+    assert result.status is EvaluationStatus.PASSED and result.details["workload"] == "full", result.reason
+
+
 def test_errors_that_the_sanitizer_finds_are_told(
     desk: tuple[TimingDesk, Verifier], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,11 +263,14 @@ class CaseBuilder:
 
         Raises:
             LayoutBroke: if the reference fails without the layout as well.
+            ProblemRefused: if all that it lacks is memory, which other judges may have: that says nothing of the layout.
         """
         try:
             self.reference.select(case.name)
             self.reference.run(inputs, seed, contract=case.contract)
         except ProblemRefused as refused:
+            if refused.status == "OUT_OF_MEMORY" and self.reference.session.alive:
+                raise
             raise LayoutBroke(kind) from refused
 
     def new_state(self, case: WorkloadCase) -> dict[str, Tensor]:

@@ -96,10 +96,10 @@ def _plainly_right(want: OutputAnswer, allowed: Allowed, rows: Tensor) -> Compar
     """
     if want.kinds is not None or want.undecided is not None:
         return None
-    rows, found = readable(rows), []
+    found = []
     for start, stop in _chunks(rows):
         truth = want.truth[start:stop]
-        error = rows[start:stop] - truth  # in float64, as the truth is
+        error = readable(rows[start:stop]) - truth  # in float64, as the truth is
         norms = torch.linalg.vector_norm(error, dim=1)
         along, square_truth = _dot(error, truth), _dot(truth, truth)
         row = (norms / allowed.row_l2[start:stop]).amax()

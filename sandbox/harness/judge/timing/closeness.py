@@ -48,7 +48,7 @@ def all_plainly_close(
     """
     answers: list[Tensor] = []
     for expected, got in calls:
-        if len(expected) != len(got):
+        if not len(expected) == len(got) == len(tolerances):
             return False
         for want, have, tolerance in zip(expected, got, tolerances, strict=True):
             if have is None or have.shape != want.shape or have.dtype is not want.dtype:

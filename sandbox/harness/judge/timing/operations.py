@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from tilecast.sandbox.harness.judge.candidate_run import CandidateRun
-from tilecast.sandbox.harness.judge.case import WorkloadCase
+from tilecast.sandbox.harness.judge.case import CaseBuilder, WorkloadCase
+from tilecast.sandbox.harness.judge.changes import layout_kinds
 from tilecast.sandbox.harness.judge.failure import Failure, ProblemRefused, WorkerFailed
 from tilecast.sandbox.harness.judge.languages import needs_interpreter
 from tilecast.sandbox.harness.judge.reference import FULL
@@ -95,7 +96,7 @@ class TimingDesk:
         key = (id(study), name)
         if key not in self._benchmarks:
             progress(f"setting up timing on workload {name}")
-            case = next((c for c in study.cases if c.name == name), None) or study.builder.build(name)
+            case = next((c for c in study.cases if c.name == name), None) or _only_timed(study, name)
             hardware = options.get("hardware")
             place = Place(
                 verifier.zygotes, verifier.device, self.state_dir, hardware if isinstance(hardware, dict) else None
@@ -130,6 +131,11 @@ class TimingDesk:
         for bench in self._benchmarks.values():
             bench.close()
         self._benchmarks.clear()
+
+
+def _only_timed(study: Study, name: str) -> WorkloadCase:
+    """A workload that is not checked: no candidate is given it in a layout, so the reference, which one may end, is not either."""
+    return CaseBuilder(study.reference, layout_kinds(study.reference.domain)).build(name)
 
 
 class _TimedRun(CandidateRun):
