@@ -146,3 +146,15 @@ def test_an_output_that_neither_side_brought_is_left_to_the_check_of_its_call() 
     value = torch.ones(3, 4)
     assert not all_plainly_close([([value], [value + 1]), ([], [])], [1e-4])
     assert not all_plainly_close([([], [])], [1e-4])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.float8_e4m3fn])
+def test_a_tolerance_of_zero_means_exact(dtype: torch.dtype) -> None:
+    want = torch.tensor([[0.0, 1.0], [2.0, -3.0]]).to(dtype)
+    assert all_plainly_close([([want], [want.clone()])], [0.0]) and not difference([want], [want.clone()], [0.0])
+    have = torch.tensor([[torch.finfo(dtype).smallest_normal, 1.0], [2.0, -3.0]]).to(dtype)
+    assert not all_plainly_close([([want], [have])], [0.0])
+    assert "1 of 4 values differ" in difference([want], [have], [0.0])
+    if dtype.itemsize > 1:
+        same = torch.tensor([[float("nan"), 1.0]]).to(dtype)
+        assert difference([same], [same.clone()], [0.0]) == ""

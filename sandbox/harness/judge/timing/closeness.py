@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tilecast.sandbox.harness.judge.bounds import readable
+
 WHOLE, ROW = 2.0, 10.0
 """How many tolerances an output, and a row of it, may be away from the reference's."""
 LEAST = 1e-6
@@ -60,13 +62,19 @@ def all_plainly_close(
 
 def _question(want: Tensor, have: Tensor, tolerance: float) -> Tensor:
     """A bool on the tensors' device: surely alike."""
-    if not (want.dtype.is_floating_point or want.dtype.is_complex):
-        return (want == have).all()
-    return _plainly_close(_as_they_are(want), _as_they_are(have), _least(tolerance))
+    if _is_exact(want, tolerance):
+        return ~_differs(want, have).any()
+    return _plainly_close(_as_they_are(want), _as_they_are(have), max(tolerance, LEAST))
 
 
-def _least(tolerance: float) -> float:
-    return max(tolerance, LEAST) if tolerance else 0.0
+def _differs(want: Tensor, have: Tensor) -> Tensor:
+    want, have = readable(want), readable(have)
+    return (want != have) & ~((want != want) & (have != have))  # NaN stands where the reference has it
+
+
+def _is_exact(want: Tensor, tolerance: float) -> bool:
+    """Integers, and what a TOLERANCE of 0 is asked of: squares of small differences would vanish."""
+    return tolerance == 0.0 or not (want.dtype.is_floating_point or want.dtype.is_complex)
 
 
 def _one(want: Tensor, have: Tensor | None, tolerance: float) -> str:
@@ -76,10 +84,10 @@ def _one(want: Tensor, have: Tensor | None, tolerance: float) -> str:
         return f"shape {list(have.shape)} {have.dtype} instead of {list(want.shape)} {want.dtype}"
     if want.numel() == 0:
         return ""
-    if not (want.dtype.is_floating_point or want.dtype.is_complex):
-        wrong = int((want != have).sum())
+    if _is_exact(want, tolerance):
+        wrong = int(_differs(want, have).sum())
         return f"{wrong} of {want.numel()} values differ" if wrong else ""
-    return _floating(_rows(want), _rows(have), _least(tolerance))
+    return _floating(_rows(want), _rows(have), max(tolerance, LEAST))
 
 
 def _rows(tensor: Tensor) -> Tensor:
