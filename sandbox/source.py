@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import hashlib
 import json
 import threading
@@ -43,6 +44,22 @@ class Candidate(Document):
     def with_config(self, overrides: Config) -> Candidate:
         """The same candidate with some CONFIG values replaced (see :func:`with_config`)."""
         return Candidate(name=self.name, source=with_config(self.source, overrides))
+
+
+def space_notes(candidate: Candidate) -> list[str]:
+    """What does not fit together in a candidate's CONFIG and SPACE, a line each; nothing of it is an error."""
+    config, notes = candidate.config or {}, []
+    for name, values in (candidate.space or {}).items():
+        if name not in config:
+            close = difflib.get_close_matches(name, config, 1)
+            meant = f" (did you mean {close[0]!r}?)" if close else ""
+            notes.append(
+                f"{candidate.name}: SPACE names {name!r}, which CONFIG does not have{meant}: its values change nothing"
+            )
+        elif isinstance(values, list) and config[name] not in values:
+            allowed = ", ".join(map(repr, values))
+            notes.append(f"{candidate.name}: CONFIG has {name}={config[name]!r}, which is not among SPACE's {allowed}")
+    return notes
 
 
 def load_candidate(path: str | Path) -> Candidate:

@@ -104,6 +104,32 @@ def test_what_cannot_be_used_is_named(files: dict[str, Path], extra: list[str], 
     assert named in f"{result.exception} {result.output}"
 
 
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ('"num_warps": 5', "num_warps=5, and Triton takes powers of two from 1 to 32"),
+        ('"num_warps": 0', "num_warps=0"),
+        ('"num_warps": 64', "num_warps=64"),
+        ('"num_warps": "a"', "num_warps='a'"),
+        ('"num_warps": 8, "BLOCK": 5000', "a tile of 5000 elements"),
+    ],
+)
+def test_what_cannot_compile_is_forecast_to_be_refused(files: dict[str, Path], config: str, named: str) -> None:
+    files["good"].write_text(KERNEL.replace('"num_warps": 8', config))
+    found = forecasts(files["reference"], files["good"], "--target", "h200", "--baseline-ms", "0.25")
+    assert named in found["why"] and found["p_valid"] < 0.05 and not found["abstain"]
+    shown = call("forecast", files["reference"], files["good"], "--target", "h200", "--baseline-ms", "0.25").stdout
+    assert "if valid, valid with 2%" in shown and named in shown
+
+
+def test_config_outside_of_space_is_told(files: dict[str, Path]) -> None:
+    files["good"].write_text(KERNEL.replace("\n\n@triton.jit", '\nSPACE = {"BLOCK": [512, 1024]}\n\n@triton.jit', 1))
+    for command in (["forecast", "--target", "h200"], ["optimize", "--dry-run", "--device", "cpu", "--kernel"]):
+        arguments = [files["reference"], *command[1:], files["good"]]
+        said = call(command[0], *arguments)
+        assert "CONFIG has BLOCK=2048, which is not among SPACE's 512, 1024" in said.output + said.stderr, command
+
+
 def test_study_says_what_the_forecasts_could_see(tmp_path: Path) -> None:
     result = call("study", corpus(tmp_path), "--seeds", "2", "--json")
     assert json.loads(result.stdout)["problems"] == ["scale"]

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilecast.sandbox.errors import CandidateError
-from tilecast.sandbox.source import Candidate, canonical_key, load_candidate, read_literal, source_sha256, with_config
+from tilecast.sandbox.source import (
+    Candidate,
+    canonical_key,
+    load_candidate,
+    read_literal,
+    source_sha256,
+    space_notes,
+    with_config,
+)
 
 TEXT = """# größer
 CONFIG = {"BLOCK": 128,
@@ -66,3 +74,23 @@ def test_key_ignores_comments_space_and_key_order_but_not_values() -> None:
 def test_a_missing_file_names_itself(tmp_path: Path) -> None:
     with pytest.raises(CandidateError, match=r"gone\.py"):
         load_candidate(tmp_path / "gone.py")
+
+
+@pytest.mark.parametrize(
+    ("config", "space", "said"),
+    [
+        ({"BLOCK": 64, "num_warps": 4}, {"BLOCK": [64, 128], "num_warps": [4]}, []),
+        ({"BLOCK": 96}, {"BLOCK": [64, 128]}, ["CONFIG has BLOCK=96, which is not among SPACE's 64, 128"]),
+        ({"num_warps": 4}, {"num_wraps": [1, 2]}, ["SPACE names 'num_wraps'", "did you mean 'num_warps'?"]),
+        ({"BLOCK": 64}, None, []),
+        (None, {"BLOCK": [64]}, ["which CONFIG does not have"]),
+    ],
+)
+def test_config_and_space_that_do_not_fit_are_told(
+    config: dict[str, int] | None, space: dict[str, list[int]] | None, said: list[str]
+) -> None:
+    text = "".join(
+        f"{name} = {value!r}\n" for name, value in (("CONFIG", config), ("SPACE", space)) if value is not None
+    )
+    told = " ".join(space_notes(Candidate(name="k", source=text)))
+    assert bool(told) is bool(said) and all(part in told for part in said)

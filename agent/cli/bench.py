@@ -14,6 +14,7 @@ from tilecast.agent.cli.shared import (
     PureOption,
     RequireSandboxOption,
     TimeoutOption,
+    tell_spaces,
 )
 
 
@@ -54,4 +55,5 @@ def bench(
         settings, baseline, workload=workload, max_seconds=max_seconds, profile=profile, confirm=confirm
     )
     inputs = read_inputs(problem, candidates)
+    tell_spaces(inputs.candidates)
     finish(inputs, lambda say: benchmark_all(inputs, settings, options, say), show_measurement, as_json)

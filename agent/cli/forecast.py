@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tilecast.agent.cli.shared import CandidatesArgument, JsonOption, ProblemArgument, log_line, print_json
+from tilecast.agent.cli.shared import CandidatesArgument, JsonOption, ProblemArgument, log_line, print_json, tell_spaces
 
 if TYPE_CHECKING:
     from tilecast.agent.config import Settings
@@ -50,6 +50,7 @@ def forecast(
     given = [load_candidate(path) for path in candidates]
     for path, candidate in zip(candidates, given, strict=True):
         check_parses(candidate.source, path)
+    tell_spaces(given)
     hardware = _hardware(settings, read, given)
     chosen = _forecaster(settings, weights)
     with _evidence(read, hardware, evidence) as provider:
@@ -179,6 +180,6 @@ def _show(item: Forecast, target: str) -> None:
     print(
         f"{item.candidate}: {latency.median:.4g} ms on {target} ({latency.low:.4g} to {latency.high:.4g}), "
         f"{speedup.median:.2f}x {item.baseline} ({speedup.low:.2f} to {speedup.high:.2f}), "
-        f"faster with {item.p_faster:.0%}, valid with {item.p_valid:.0%}{silent}"
+        f"faster with {item.p_faster:.0%} if valid, valid with {item.p_valid:.0%}{silent}"
     )
     print(f"  {item.why}")

@@ -12,7 +12,7 @@ from tilecast.agent.request import DEFAULT_EVALS, OptimizeRequest, limits_of
 from tilecast.sandbox.base import EvaluationOptions
 from tilecast.sandbox.errors import UsageError
 from tilecast.sandbox.problem import Problem, load_problem
-from tilecast.sandbox.source import Candidate, check_parses, load_candidate
+from tilecast.sandbox.source import Candidate, check_parses, load_candidate, space_notes
 
 OF_THE_RUN = ("model", "forecaster", "target", "language", "strategy", "in_flight")
 """Settings that a resumed run takes from its record unless a flag says otherwise."""
@@ -43,9 +43,11 @@ def build_request(
         settings = resolve({**flags, "max_evals": DEFAULT_EVALS})
         limits = limits_of(settings.budget)
         notes.append(f"budget: no limit was given; {DEFAULT_EVALS} evaluations (--max-evals)")
+    start = _start(loaded, kernel)
+    notes += [f"note: {note}" for note in (space_notes(start) if start is not None else [])]
     request = OptimizeRequest(
         problem=loaded,
-        start=_start(loaded, kernel),
+        start=start,
         settings=settings,
         home=home(),
         options=EvaluationOptions(

@@ -14,6 +14,7 @@ import typer
 
 if TYPE_CHECKING:
     from tilecast.agent.record.store import Record, RunLog
+    from tilecast.sandbox.source import Candidate
 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; everything else on stderr.")]
 DeviceOption = Annotated[
@@ -81,6 +82,15 @@ def folded(line: str, width: int) -> str:
 def log_line(text: str) -> None:
     """One line for people, on stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def tell_spaces(candidates: Iterable[Candidate]) -> None:
+    """Say where CONFIG and SPACE of a candidate do not fit together."""
+    from tilecast.sandbox.source import space_notes
+
+    for candidate in candidates:
+        for note in space_notes(candidate):
+            log_line(f"note: {note}")
 
 
 @contextmanager

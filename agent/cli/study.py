@@ -38,7 +38,8 @@ def study(
 ) -> None:
     """Replay search policies over recorded measurements: how much of the best speed each finds, and how soon.
 
-    A learned policy never uses a model that has seen the problem. Needs no GPU.
+    A learned policy never uses a model that has seen the problem. Needs no GPU. Recovery is the best speed found over the
+    best there is, at several budgets (at 1 %: of the variants) and on average; docs/forecaster.md explains the rest.
 
     Example: tilecast study corpus --json
     """
@@ -90,10 +91,12 @@ def _tell_evidence(records: list[RecordedProblem], table: EvidenceTable) -> None
     log_line(
         f"{len(rows)} variants of {len(records)} problem(s): {sum(known)} with compile-time evidence, {recorded} with recorded "
         f"kernels only, {len(rows) - sum(known) - recorded} by their source alone"
+        + ("" if all(known) else " (--collect compiles them, about a second each)")
     )
 
 
 def _show(document: dict[str, Any]) -> None:
+    """Tables for people: of search policies, and of forecasts."""
     print(f"{'policy':<16}{'recovery':>10}{'at 1 %':>9}{'evals to 95 %':>15}{'speedup':>9}  pool")
     for name, block in document["policies"].items():
         recovery = block["recovery"]

@@ -10,6 +10,7 @@ from tilecast.agent.cli.shared import (
     PureOption,
     RequireSandboxOption,
     TimeoutOption,
+    tell_spaces,
 )
 
 
@@ -35,4 +36,5 @@ def verify(
 
     settings = resolve({"device": device, "pure": pure, "require_sandbox": require_sandbox, "timeout_s": timeout})
     inputs = read_inputs(problem, candidates)
+    tell_spaces(inputs.candidates)
     finish(inputs, lambda say: verify_all(inputs, settings, options_of(settings), say), show_verification, as_json)

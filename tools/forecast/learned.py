@@ -28,6 +28,7 @@ from tilecast.tools.forecast.features import Described, describe, problem_floor
 from tilecast.tools.forecast.model import Model, Weights, load
 from tilecast.tools.forecast.posterior import Posterior, condition, covariance, inflation
 from tilecast.tools.forecast.predictive import LEVELS, Predictive, abstention, forecast_of
+from tilecast.tools.forecast.refusals import refusal
 from tilecast.tools.forecast.resources import from_evidence
 from tilecast.tools.forecast.selection import STRADDLE
 from tilecast.tools.forecast.trace import ProblemTrace, trace_candidate, trace_problem
@@ -44,11 +45,11 @@ REFUSED_P_VALID = 0.02
 
 @dataclass(frozen=True)
 class _Seen:
-    """One candidate described: its features, family, and whether the compiler refused it."""
+    """One candidate described: its features, family, and why the compiler refused it, or will (empty if it does not)."""
 
     described: Described
     family: str
-    refused: bool
+    refused: str
     informed: bool
 
 
@@ -113,6 +114,7 @@ class LearnedForecaster:
                     predictive=model.predictive(float(centre), float(deviation[i]), floor),
                     p_valid=REFUSED_P_VALID if item.refused else float(valid[i]),
                     doubt=doubt.rstrip("; "),
+                    refused=item.refused,
                     detail={
                         "tier": "evidence" if item.informed else "source",
                         "floor_ms": floor,
@@ -144,8 +146,11 @@ class LearnedForecaster:
         )
         if key not in self._seen:
             figures = from_evidence(evidence) if evidence else {}
-            described = describe(trace_candidate(candidate.source, problem), problem, hardware, figures)
-            refused = bool(evidence) and any(f.failed for f in figures.values())
+            trace = trace_candidate(candidate.source, problem)
+            described = describe(trace, problem, hardware, figures)
+            refused = refusal(trace)
+            if evidence and any(figure.failed for figure in figures.values()):
+                refused = refused or f"the compiler refuses it for {hardware.key}"
             self._seen[key] = _Seen(described, family_key(candidate.source), refused, bool(figures))
             while len(self._seen) > DESCRIBED:
                 self._seen.popitem(last=False)
@@ -175,10 +180,15 @@ class LearnedForecaster:
         target = context.incumbent_ms or context.baseline_ms
         chance = 0.5 if target is None else found.predictive.cdf(math.log(target))
         straddles = STRADDLE[0] < chance < STRADDLE[1]
-        why = found.doubt or (
-            f"chance of beating {target:.4g} ms is {chance:.2f}" + (": the interval straddles it" if straddles else "")
-            if target is not None
-            else "nothing is measured yet to compare with"
+        why = (
+            found.refused
+            or found.doubt
+            or (
+                f"chance of beating {target:.4g} ms is {chance:.2f}"
+                + (": the interval straddles it" if straddles else "")
+                if target is not None
+                else "nothing is measured yet to compare with"
+            )
         )
         return forecast_of(
             candidate,
@@ -186,7 +196,7 @@ class LearnedForecaster:
             (context.baseline_name, context.baseline_ms),
             "learned",
             p_valid=found.p_valid,
-            abstain=bool(found.doubt) or straddles or target is None,
+            abstain=not found.refused and (bool(found.doubt) or straddles or target is None),
             why=why,
             cost=cost,
             evidence=dict(found.detail),
@@ -195,11 +205,14 @@ class LearnedForecaster:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A distribution with what is needed to judge it. ``doubt`` is why to be silent, empty if there is no reason."""
+    """A distribution with what is needed to judge it. ``doubt`` is why to be silent, empty if there is no reason; ``refused``
+    why it will not compile.
+    """
 
     predictive: Predictive
     p_valid: float
     doubt: str
+    refused: str
     detail: Mapping[str, Any]
 
 

@@ -5,6 +5,6 @@ No user code is executed: an evaluator of its own walks the syntax tree over abs
 
 from __future__ import annotations
 
-from tilecast.tools.forecast.trace.program import ProblemTrace, Trace, trace_candidate, trace_problem
+from tilecast.tools.forecast.trace.program import LaunchTrace, ProblemTrace, Trace, trace_candidate, trace_problem
 
-__all__ = ["ProblemTrace", "Trace", "trace_candidate", "trace_problem"]
+__all__ = ["LaunchTrace", "ProblemTrace", "Trace", "trace_candidate", "trace_problem"]

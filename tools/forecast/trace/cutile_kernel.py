@@ -119,11 +119,10 @@ class CutileEvaluator(KernelEvaluator):
 
     def ct_arange(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         n = args[0] if args else None
-        return (
-            Tile((n,), "int32", np.arange(n, dtype=np.int64))
-            if isinstance(n, int) and 0 < n <= 1 << 20
-            else Tile((1,), "int32")
-        )
+        if not isinstance(n, int) or not 0 < n <= 1 << 20:
+            return Tile((1,), "int32")
+        self.work.note_length(n)
+        return Tile((n,), "int32", np.arange(n, dtype=np.int64))
 
     def ct_full(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         shape = shape_of(kwargs.get("shape", args[0] if args else None))

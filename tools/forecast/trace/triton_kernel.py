@@ -121,6 +121,7 @@ class TritonEvaluator(TritonMemory):
     def tl_arange(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) < 2 or not all(isinstance(a, int) for a in args[:2]) or not 0 < args[1] - args[0] <= 1 << 20:
             return Tile((1,), "int32")
+        self.work.note_length(args[1] - args[0])
         return Tile((args[1] - args[0],), "int32", np.arange(args[0], args[1], dtype=np.int64))
 
     def tl_cdiv(self, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -68,12 +68,19 @@ class Work:
     largest_tile_bytes: float = 0.0
     largest_float_elements: float = 0.0
     widest_load_bytes: float = 0.0
+    odd_tile: int = 0
+    """Length of a tile that is no power of two, if there is one: tile compilers have none such."""
     dot_shape: tuple[int, int, int] | None = None
     dot_item_bytes: int = 0
     loops: list[Loop] = field(default_factory=list)
     by_storage: dict[int, float] = field(default_factory=dict)
     stored_storage: dict[int, float] = field(default_factory=dict)
     hints: set[str] = field(default_factory=set)
+
+    def note_length(self, length: int) -> None:
+        """A tile is made of so many elements along an axis."""
+        if length & (length - 1):
+            self.odd_tile = length
 
     def note_tile(self, elements: int, dtype: str) -> None:
         """Remember the largest tile that was made."""
