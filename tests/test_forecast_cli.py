@@ -63,6 +63,32 @@ def test_one_candidate_gives_the_contract_document(files: dict[str, Path]) -> No
     assert found["p_faster"] == pytest.approx(above, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("h200", "H200"),
+        ("NVIDIA H200", "H200"),
+        ("nvidia a100-sxm4-80gb", "A100"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("H100 PCIe", "H100"),
+    ],
+)
+def test_a_gpu_goes_by_its_key_and_by_its_drivers_name(name: str, key: str, files: dict[str, Path]) -> None:
+    found = forecasts(files["reference"], files["good"], "--target", name, "--baseline-ms", "0.25")
+    assert found["target"] == key
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("H2000", "H200"), ("XH200", "H200"), ("GH200", "H200"), ("NVIDIA H10O0", "H100"), ("RTX 4090", ""), ("", "")],
+)
+def test_a_name_that_only_contains_a_known_gpu_is_refused(name: str, meant: str, files: dict[str, Path]) -> None:
+    error = call("forecast", files["reference"], files["good"], "--target", name).exception
+    assert isinstance(error, UsageError)
+    hint = f"; did you mean {meant}?" if meant else ""
+    assert str(error) == f"unknown GPU {name!r}: known are h200, h100, a100, b200{hint}"
+
+
 def test_several_candidates_give_a_list_in_their_order(files: dict[str, Path]) -> None:
     found = forecasts(files["reference"], files["good"], files["eager"], "--target", "h200", "--baseline-ms", "0.25")
     assert [item["candidate"] for item in found] == ["good", "eager"]
