@@ -43,13 +43,14 @@ def forecast(
     """
     from tilecast.agent.config import resolve
     from tilecast.sandbox.problem import load_problem
-    from tilecast.sandbox.source import check_parses, load_candidate
+    from tilecast.sandbox.source import check_defines_model, check_parses, load_candidate
 
     settings = resolve({"target": target, "forecaster": forecaster, "model": model})
     read = load_problem(problem)
     given = [load_candidate(path) for path in candidates]
     for path, candidate in zip(candidates, given, strict=True):
         check_parses(candidate.source, path)
+        check_defines_model(candidate.source, path)
     hardware = _hardware(settings, read, given)
     chosen = _forecaster(settings, weights)
     with _evidence(read, hardware, evidence) as provider:
