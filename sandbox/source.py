@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tilecast.sandbox.errors import CandidateError
+from tilecast.sandbox.hints import no_such_file
 from tilecast.sandbox.schema import Document
 
 Config = dict[str, Any]
@@ -53,7 +54,7 @@ def load_candidate(path: str | Path) -> Candidate:
     """
     file = Path(path)
     if not file.exists():
-        raise CandidateError(f"{file}: no such file")
+        raise CandidateError(no_such_file(file))
     try:
         return Candidate(name=file.stem, source=file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

@@ -16,6 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from tilecast.agent.cli.app import COMMANDS, app
+from tilecast.sandbox.errors import UsageError
 
 REFERENCE = """
 import torch
@@ -160,6 +161,28 @@ def test_a_mistake_is_one_line(problem: Path, arguments: list[str], code: int, s
     assert says in run.stderr
     assert "Traceback" not in run.stderr
     assert run.stderr.strip().splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong", "meant"),
+    [
+        (["verify", "rleu", "relu/right.py"], "rleu", "relu"),
+        (["verify", "relu/refrence.py", "relu/right.py"], "relu/refrence.py", "relu/reference.py"),
+        (["verify", "relu", "relu/rihgt.py"], "relu/rihgt.py", "relu/right.py"),
+        (["bench", "relu", "Rellu/right.py"], "Rellu/right.py", "relu/right.py"),
+        (["bench", "relu", "relu/right.py", "--baseline", "relu/wrnog.py"], "relu/wrnog.py", "relu/wrong.py"),
+        (["forecast", "relu", "rellu/gone.py"], "rellu/gone.py", ""),
+        (["optimize", "relu", "--kernel", "relu/other.py"], "relu/other.py", ""),
+        (["optimize", "/relu/none"], "/relu/none", ""),
+    ],
+)
+def test_a_path_that_is_not_there_is_told_with_the_nearest_one_that_is(
+    problem: Path, arguments: list[str], wrong: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(problem.parent)
+    error = CliRunner().invoke(app, arguments).exception
+    assert isinstance(error, UsageError)
+    assert str(error) == f"{wrong}: no such file" + (f"; did you mean {meant}?" if meant else "")
 
 
 @pytest.mark.parametrize(
