@@ -10,7 +10,7 @@ from pathlib import Path
 _CLOSE = 0.8
 """How alike two names are at least, by ``difflib``: one wrong letter in five, or one letter too many in four."""
 _CLOSE_PATHS = 0.7
-"""For names of files, of which a wrong guess misleads less: two letters changed about in four."""
+"""For names of files, of which a wrong guess misleads less: two letters swapped in four are near."""
 _SIBLINGS = 5000
 """Entries of a folder that are looked at."""
 
