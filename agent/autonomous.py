@@ -17,7 +17,7 @@ from tilecast.agent.report import wording
 from tilecast.agent.toolbox.arguments import Arguments
 from tilecast.agent.turn_graph import Phase, turn_graph
 from tilecast.prompts import fenced, render
-from tilecast.sandbox.hardware import find_hardware
+from tilecast.sandbox.hardware import find_hardware, named_hardware
 from tilecast.sandbox.schema import Cost
 from tilecast.sandbox.source import Candidate
 from tilecast.tools.forecast.base import ForecastContext, Forecaster
@@ -243,7 +243,7 @@ def _forecast(turn: Turn, source: str) -> str:
         ForecastContext(
             problem=context.problem,
             facts=context.facts,
-            hardware=find_hardware(turn.target or device.name),
+            hardware=named_hardware(turn.target) if turn.target else find_hardware(device.name),
             on_cpu=device.kind == "cpu",
             baseline_name=context.baseline_name,
             baseline_ms=context.baseline_ms,

@@ -33,6 +33,7 @@ from tilecast.agent.turns import RunLock, make_folder, sandbox_turn
 from tilecast.sandbox.base import DeviceFacts, Preflight
 from tilecast.sandbox.errors import TilecastError, WorkLeft
 from tilecast.sandbox.evidence import EvidenceCollector
+from tilecast.sandbox.hardware import find_hardware
 from tilecast.sandbox.installed import own_version
 from tilecast.sandbox.schema import OptimizeResult
 from tilecast.sandbox.source import Candidate
@@ -246,7 +247,8 @@ class Engine:
     def _evidence(self, device: DeviceFacts) -> EvidenceProvider | None:
         """Compile-time evidence for forecasts on a GPU. A record answers faster than a compiler: there only on request."""
         settings = self.request.settings
-        target = settings.target or (device.name if device.kind == "cuda" or device.recorded else None)
+        here = find_hardware(device.name) if device.kind == "cuda" or device.recorded else None
+        target = settings.target or (None if here is None else here.key)
         wanted = settings.evidence == "always" or (settings.evidence == "auto" and not device.recorded)
         if settings.forecaster not in EVIDENCE_FOR or not wanted or target is None:
             return None

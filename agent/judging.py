@@ -10,14 +10,19 @@ from typing import Any, TypeVar
 from tilecast.agent.config import Settings
 from tilecast.agent.devices import make_sandbox
 from tilecast.agent.report import wording
-from tilecast.sandbox.base import EvaluationOptions, Preflight, ProgressSink, Sandbox
+from tilecast.sandbox.base import DeviceFacts, EvaluationOptions, Preflight, ProgressSink, Sandbox
 from tilecast.sandbox.errors import InvalidReference, ProblemError, UsageError
+from tilecast.sandbox.languages import LANGUAGES, languages_in
 from tilecast.sandbox.problem import Problem, load_problem
 from tilecast.sandbox.schema import EvaluationStatus, Measurement, Verification
 from tilecast.sandbox.source import Candidate, load_candidate
 
 BASELINES = ("auto", "eager", "compile", "max-autotune")
 """Names of baselines; anything else is a file."""
+
+INTERPRETED = "are checked in an interpreter and cannot be timed"
+OF_GPUS = {"triton": INTERPRETED, "cutile": INTERPRETED, "cuda": "can be neither run nor timed"}
+"""Languages whose kernels have no time on a CPU, and what becomes of them there."""
 
 Result = TypeVar("Result", bound=Verification)
 
@@ -82,6 +87,8 @@ def benchmark_all(
 ) -> Iterator[Measurement]:
     """Measurements, one a candidate, as they are done; each is verified first.
 
+    Where none can be timed, which is said first, no baseline is: each candidate is verified, and what passes is not timed.
+
     Raises:
         ProblemError: if the reference does not pass its own preflight.
         UsageError: for a workload that the problem does not have.
@@ -89,7 +96,11 @@ def benchmark_all(
     with opened(settings, inputs.problem, say) as sandbox:
         answer = check_reference(sandbox, inputs.problem, say)
         _check_workload(options.workload, answer)
-        if options.baseline_source is None and options.baseline == "auto":
+        untimed = untimed_here(inputs, sandbox.device)
+        for line in untimed:
+            say(line)
+        timed = len(untimed) < len(inputs.candidates)
+        if timed and options.baseline_source is None and options.baseline == "auto":
             times = sandbox.baselines(inputs.problem, options, say)
             options = options.model_copy(update={"baseline": times.fastest})
             told = ", ".join(f"{name} {ms:.4g} ms" for name, ms in times.times_ms.items())
@@ -97,6 +108,20 @@ def benchmark_all(
         for candidate in inputs.candidates:
             say(f"measuring {candidate.name}")
             yield _named(sandbox.benchmark(inputs.problem, candidate, options, say), candidate)
+
+
+def untimed_here(inputs: Inputs, device: DeviceFacts) -> list[str]:
+    """On a CPU a line for each candidate in a language of GPUs: why it has no time there, and what to do. Else nothing."""
+    lines = []
+    for candidate in inputs.candidates if device.kind == "cpu" else []:
+        spoken = [name for name in languages_in(candidate.source) if name in OF_GPUS]
+        if spoken:
+            record = inputs.problem.recorded or "DIR"
+            lines.append(
+                f"{candidate.name} is in {LANGUAGES[spoken[0]].title}: on a CPU its kernels {OF_GPUS[spoken[0]]}. Times need a GPU "
+                f"(--device cuda) or recorded measurements (--device replay:{record}); tilecast verify needs neither"
+            )
+    return lines
 
 
 def lint(problem: Problem, settings: Settings, say: ProgressSink) -> dict[str, Any]:

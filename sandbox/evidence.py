@@ -45,7 +45,7 @@ from tilecast.sandbox.evidence_schema import (
     TunedVariant,
     Work,
 )
-from tilecast.sandbox.hardware import Hardware, catalogue, find_hardware
+from tilecast.sandbox.hardware import Hardware, catalogue, named_hardware, nearest_gpu
 from tilecast.sandbox.installed import versions_of
 from tilecast.sandbox.problem import Problem, TensorFacts, WorkloadFacts
 from tilecast.sandbox.roofline import floor_of
@@ -87,13 +87,14 @@ def resolve_target(name: str) -> Target:
     Raises:
         UsageError: for a name that is neither, naming what is known.
     """
-    hardware = find_hardware(name)
+    hardware = named_hardware(name)
     if hardware is not None:
         return Target(arch=hardware.arch, hardware=hardware)
     if _ARCH.fullmatch(name):
         return Target(arch=name, hardware=next((h for h in catalogue().values() if h.arch == name), None))
     raise UsageError(
         f"unknown target {name!r}: known are {', '.join(catalogue())}, sm_80, sm_90, sm_100, sm_120, gfx942"
+        f"{nearest_gpu(name)}"
     )
 
 

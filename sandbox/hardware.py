@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import lru_cache
 from importlib.resources import files
 
 from tilecast.sandbox.errors import UsageError
+from tilecast.sandbox.hints import did_you_mean
 from tilecast.sandbox.schema import Document
+
+_MAKER = re.compile(r"^nvidia[ _-]+")
+_BOARD = re.compile(r"([ _-]+(sxm\d?|pcie|nvl|hbm\d?e?|\d+ ?gb))+$")
 
 
 class Hardware(Document):
@@ -54,22 +59,52 @@ def catalogue() -> dict[str, Hardware]:
     return {key: Hardware(key=key, **values) for key, values in tomllib.loads(text).items()}
 
 
-def find_hardware(name: str) -> Hardware | None:
-    """The GPU whose key or one of whose marks occurs in ``name`` (a device name such as ``NVIDIA H200``), or None."""
-    wanted = name.lower()
+def find_hardware(device: str) -> Hardware | None:
+    """The GPU one of whose marks occurs in the name that a device or a record gives itself (``NVIDIA H200 NVL``), or None.
+
+    What somebody typed is no such name: see :func:`named_hardware`.
+    """
+    wanted = device.lower()
     for item in catalogue().values():
         if wanted == item.key or any(mark.lower() in wanted for mark in item.match):
             return item
     return None
 
 
+def named_hardware(name: str) -> Hardware | None:
+    """The GPU that somebody names: its key in any case, alone or as its driver writes it (``NVIDIA A100-SXM4-80GB``); else None."""
+    return catalogue().get(_plain(name))
+
+
 def require_hardware(name: str) -> Hardware:
-    """As :func:`find_hardware`.
+    """As :func:`named_hardware`.
 
     Raises:
         UsageError: for an unknown GPU, naming the known ones.
     """
-    found = find_hardware(name)
+    found = named_hardware(name)
     if found is None:
-        raise UsageError(f"unknown GPU {name!r}: known are {', '.join(catalogue())}")
+        raise UsageError(f"unknown GPU {name!r}: known are {', '.join(catalogue())}{nearest_gpu(name)}")
     return found
+
+
+def require_device(device: str) -> Hardware:
+    """As :func:`find_hardware`.
+
+    Raises:
+        UsageError: for a device that is not in the catalogue, naming what is.
+    """
+    found = find_hardware(device)
+    if found is None:
+        raise UsageError(f"unknown GPU {device!r}: known are {', '.join(catalogue())}")
+    return found
+
+
+def nearest_gpu(name: str) -> str:
+    """``; did you mean H200?`` where a known GPU is called nearly so, else nothing."""
+    return did_you_mean(_plain(name), [key.upper() for key in catalogue()])
+
+
+def _plain(name: str) -> str:
+    """A name without its maker and without form and memory of the board, in small letters."""
+    return _BOARD.sub("", _MAKER.sub("", name.strip().lower()))

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from tilecast.sandbox.errors import ProblemError
+from tilecast.sandbox.hints import no_such_file
 from tilecast.sandbox.schema import Document
 
 REQUIRED = ("Model", "get_inputs", "get_init_inputs")
@@ -105,8 +106,7 @@ def load_problem(path: str | Path) -> Problem:
     given = Path(path)
     file = given / "reference.py" if given.is_dir() else given
     if not file.is_file():
-        hint = "a folder needs a reference.py" if given.is_dir() else "no such file"
-        raise ProblemError(f"{given}: {hint}")
+        raise ProblemError(f"{given}: a folder needs a reference.py" if given.is_dir() else no_such_file(given))
     try:
         source = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tilecast.sandbox.errors import CandidateError
+from tilecast.sandbox.hints import no_such_file
 from tilecast.sandbox.schema import Document
 
 Config = dict[str, Any]
@@ -70,7 +71,7 @@ def load_candidate(path: str | Path) -> Candidate:
     """
     file = Path(path)
     if not file.exists():
-        raise CandidateError(f"{file}: no such file")
+        raise CandidateError(no_such_file(file))
     try:
         return Candidate(name=file.stem, source=file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -111,6 +112,33 @@ def check_parses(source: str, path: str | Path, subject: str = "") -> None:
         place = f"{path}:{line}" if line else f"{path}"
         what = f"{subject} does not parse".lstrip()
         raise CandidateError(f"{place}: {what}: {getattr(error, 'msg', error)}") from error
+
+
+def check_defines_model(source: str, path: str | Path) -> None:
+    """See that a text which parses has a ``ModelNew`` at module level, where nothing will be run that would find out.
+
+    Raises:
+        CandidateError: naming the file.
+    """
+    if not _may_bind(parsed(source), "ModelNew"):
+        raise CandidateError(f"{path}: the file defines no `class ModelNew(nn.Module)`")
+
+
+def _may_bind(tree: ast.Module, name: str) -> bool:
+    """Whether running a module's statements may bind the name: as a class, by assignment or import, or by ``import *``."""
+    left: list[ast.AST] = [tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound = node.name == name
+        elif isinstance(node, ast.alias):
+            bound = (node.asname or node.name) in (name, "*")
+        else:
+            bound = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id == name
+            left += ast.iter_child_nodes(node)
+        if bound:
+            return True
+    return False
 
 
 def _assignment(source: str, name: str) -> ast.expr | None:

@@ -16,6 +16,7 @@ import typer
 from typer.testing import CliRunner
 
 from tilecast.agent.cli.app import COMMANDS, app
+from tilecast.sandbox.errors import UsageError
 
 REFERENCE = """
 import torch
@@ -163,6 +164,28 @@ def test_a_mistake_is_one_line(problem: Path, arguments: list[str], code: int, s
 
 
 @pytest.mark.parametrize(
+    ("arguments", "wrong", "meant"),
+    [
+        (["verify", "rleu", "relu/right.py"], "rleu", "relu"),
+        (["verify", "relu/refrence.py", "relu/right.py"], "relu/refrence.py", "relu/reference.py"),
+        (["verify", "relu", "relu/rihgt.py"], "relu/rihgt.py", "relu/right.py"),
+        (["bench", "relu", "Rellu/right.py"], "Rellu/right.py", "relu/right.py"),
+        (["bench", "relu", "relu/right.py", "--baseline", "relu/wrnog.py"], "relu/wrnog.py", "relu/wrong.py"),
+        (["forecast", "relu", "rellu/gone.py"], "rellu/gone.py", ""),
+        (["optimize", "relu", "--kernel", "relu/other.py"], "relu/other.py", ""),
+        (["optimize", "/relu/none"], "/relu/none", ""),
+    ],
+)
+def test_a_path_that_is_not_there_is_told_with_the_nearest_one_that_is(
+    problem: Path, arguments: list[str], wrong: str, meant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(problem.parent)
+    error = CliRunner().invoke(app, arguments).exception
+    assert isinstance(error, UsageError)
+    assert str(error) == f"{wrong}: no such file" + (f"; did you mean {meant}?" if meant else "")
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["forecast", ".", "right.py", "--target", "h200", "--baseline-ms"],
@@ -183,6 +206,33 @@ def test_a_number_that_makes_no_sense_is_refused_with_its_flag(
     done = CliRunner().invoke(app, [*arguments, value])
     assert done.exit_code == 2, done.output
     assert arguments[-1] in done.output
+
+
+@pytest.mark.parametrize("command", ["verify", "bench", "forecast"])
+@pytest.mark.parametrize(("named", "first"), [("relu", "kernel.py"), ("relu/reference.py", "kernel_b.py")])
+def test_a_problem_without_a_kernel_is_told_the_one_that_lies_there(
+    problem: Path, command: str, named: str, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(problem.parent)
+    monkeypatch.setenv("COLUMNS", "150")
+    bare = CliRunner().invoke(app, [command, named])
+    assert bare.exit_code == 2 and "Missing argument 'CANDIDATE...'." in bare.output and "too" not in bare.output
+    for name in {first, "kernel_b.py", "kernel_c.py"}:
+        (problem / name).write_text(RIGHT)
+    done = CliRunner().invoke(app, [command, named])
+    assert done.exit_code == 2
+    assert f"Give the kernel too: tilecast {command} {named} relu/{first}" in done.output
+
+
+def test_optimize_is_told_the_flag_for_a_kernel_given_as_an_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    done = CliRunner().invoke(app, ["optimize", "relu", "my kernel.py", "--max-evals", "3"])
+    assert done.exit_code == 2
+    assert "argument(s) (my kernel.py): give the kernel to start from as --kernel 'my kernel.py'" in done.output
+    several = CliRunner().invoke(app, ["optimize", "relu", "a.py", "b.py"])
+    assert several.exit_code == 2 and "--kernel" not in several.output
+    other = CliRunner().invoke(app, ["lint", "relu", "a.py"])
+    assert other.exit_code == 2 and "--kernel" not in other.output
 
 
 def test_every_command_takes_json() -> None:

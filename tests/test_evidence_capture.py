@@ -74,6 +74,8 @@ def test_an_unknown_workload_or_target_is_said(collector: EvidenceCollector) -> 
     assert evidence.work is None and "absent" in evidence.notes[-1]
     with pytest.raises(UsageError, match="h200"):
         collector.collect(parts.problem(), parts.candidate(parts.ADD), "gtx")
+    with pytest.raises(UsageError, match="gfx942; did you mean H200"):
+        resolve_target("h2000")
     assert resolve_target("NVIDIA A100").arch == "sm_80" and resolve_target("gfx942").hardware is None
 
 

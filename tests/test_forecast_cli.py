@@ -18,8 +18,9 @@ from tilecast.agent.config import Settings
 from tilecast.agent.engine import EVIDENCE_FAILURES, Engine, evidence_provider
 from tilecast.sandbox import bins
 from tilecast.sandbox.corpus import load_corpus
-from tilecast.sandbox.errors import EnvironmentFailure, UsageError
+from tilecast.sandbox.errors import CandidateError, EnvironmentFailure, UsageError
 from tilecast.sandbox.evidence import EvidenceCollector
+from tilecast.sandbox.source import check_defines_model
 from tilecast.tools.study.collecting import collect
 from tilecast.tools.study.evidence_file import read_evidence, shipped_evidence, write_evidence
 
@@ -61,6 +62,56 @@ def test_one_candidate_gives_the_contract_document(files: dict[str, Path]) -> No
     assert sum(b["p"] for b in found["bins"]) == pytest.approx(1)
     above = sum(b["p"] for b in found["bins"] if b["low"] >= 1)
     assert found["p_faster"] == pytest.approx(above, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("h200", "H200"),
+        ("NVIDIA H200", "H200"),
+        ("nvidia a100-sxm4-80gb", "A100"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("H100 PCIe", "H100"),
+    ],
+)
+def test_a_gpu_goes_by_its_key_and_by_its_drivers_name(name: str, key: str, files: dict[str, Path]) -> None:
+    found = forecasts(files["reference"], files["good"], "--target", name, "--baseline-ms", "0.25")
+    assert found["target"] == key
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("H2000", "H200"), ("XH200", "H200"), ("GH200", "H200"), ("NVIDIA H10O0", "H100"), ("RTX 4090", ""), ("", "")],
+)
+def test_a_name_that_only_contains_a_known_gpu_is_refused(name: str, meant: str, files: dict[str, Path]) -> None:
+    error = call("forecast", files["reference"], files["good"], "--target", name).exception
+    assert isinstance(error, UsageError)
+    hint = f"; did you mean {meant}?" if meant else ""
+    assert str(error) == f"unknown GPU {name!r}: known are h200, h100, a100, b200{hint}"
+
+
+@pytest.mark.parametrize(
+    "text", ["x = 1\n", "def build():\n    class ModelNew: ...\n", ""], ids=["none", "hidden", "empty"]
+)
+def test_a_file_without_a_model_is_a_mistake_and_nothing_is_forecast(text: str, files: dict[str, Path]) -> None:
+    files["good"].write_text(text)
+    result = call("forecast", files["reference"], files["eager"], files["good"], "--target", "h200")
+    assert isinstance(result.exception, CandidateError) and result.exception.exit_code == 2
+    assert str(result.exception) == f"{files['good']}: the file defines no `class ModelNew(nn.Module)`"
+    assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from a import ModelNew",
+        "from a import *",
+        "try:\n    ModelNew = B\nexcept Exception: ...",
+        "import a as ModelNew",
+    ],
+)
+def test_a_model_may_be_bound_otherwise_than_by_a_class(text: str) -> None:
+    check_defines_model(text, "k.py")
 
 
 def test_several_candidates_give_a_list_in_their_order(files: dict[str, Path]) -> None:

@@ -10,8 +10,12 @@ import pytest
 import typer
 from loop_parts import TINY
 
+from tilecast.agent import judging
 from tilecast.agent.cli.verdicts import TIMING, finish, show_measurement
+from tilecast.agent.config import Settings
+from tilecast.agent.devices import ChosenDevice
 from tilecast.agent.judging import Inputs
+from tilecast.sandbox.base import BaselineTimes, DeviceFacts, EvaluationOptions, Preflight
 from tilecast.sandbox.errors import EnvironmentFailure, InvalidReference
 from tilecast.sandbox.problem import load_problem
 from tilecast.sandbox.schema import Interval, LatencyPair, Measurement
@@ -90,3 +94,70 @@ def test_a_reference_refused_late_does_not_take_back_what_was_judged(capsys: Any
     with pytest.raises(InvalidReference):
         ended([measured(**TIMED)], 2, InvalidReference("gone"))
     assert [item["status"] for item in json.loads(capsys.readouterr().out)] == ["PASSED", "INVALID_REFERENCE"]
+
+
+class NotingOrder:
+    """A sandbox that notes in ``order`` what it is asked to do."""
+
+    def __init__(self, kind: Any, order: list[str]) -> None:
+        self.device, self.order = DeviceFacts(kind=kind, name=kind), order
+
+    def preflight(self, *given: Any) -> Preflight:
+        return Preflight(status="PASSED", reason="", facts=None, seconds=0.0)
+
+    def baselines(self, *given: Any) -> BaselineTimes:
+        self.order.append("baselines timed")
+        return BaselineTimes(times_ms={"eager": 1.0}, fastest="eager", seconds=0.0)
+
+    def benchmark(self, problem: Any, candidate: Candidate, *given: Any) -> Measurement:
+        self.order.append(f"benchmark {candidate.name}")
+        return measured(**UNTIMED)
+
+    def close(self) -> None: ...
+
+
+TEXTS = {
+    "triton": "import triton",
+    "cutile": "import cuda.tile as ct",
+    "cuda": "from torch.utils.cpp_extension import load_inline\nCODE = '__global__ void f() {}'",
+    "torch": "import torch",
+    "cpp": "from torch.utils.cpp_extension import load_inline",
+}
+
+
+def order_of_bench(kind: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is said and done, in order, when these candidates are benchmarked."""
+    order: list[str] = []
+    chosen = ChosenDevice(NotingOrder(kind, order), "", kind)  # type: ignore[arg-type]
+    monkeypatch.setattr(judging, "make_sandbox", lambda *given, **more: chosen)
+    inputs = Inputs(load_problem(TINY), [Candidate(name=name, source=TEXTS[name]) for name in names])
+    list(judging.benchmark_all(inputs, Settings(), EvaluationOptions(), order.append))
+    return [line for line in order if " is in " in line or line.startswith(("baselines timed", "benchmark "))]
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "fate"),
+    [
+        ("triton", "Triton", "are checked in an interpreter and cannot be timed"),
+        ("cutile", "cuTile", "are checked in an interpreter and cannot be timed"),
+        ("cuda", "CUDA C++", "can be neither run nor timed"),
+    ],
+)
+def test_a_kernel_that_a_cpu_cannot_time_is_told_so_and_no_baseline_is_timed(
+    name: str, title: str, fate: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, done = order_of_bench("cpu", [name], monkeypatch)
+    assert said.startswith(f"{name} is in {title}: on a CPU its kernels {fate}. ")
+    assert all(way in said for way in ("--device cuda", f"--device replay:{TINY}", "tilecast verify"))
+    assert done == f"benchmark {name}"
+
+
+def test_beside_a_kernel_that_a_cpu_can_time_it_is_told_before_the_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, *done = order_of_bench("cpu", ["torch", "triton"], monkeypatch)
+    assert said.startswith("triton is in Triton: ")
+    assert done == ["baselines timed", "benchmark torch", "benchmark triton"]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("cpu", "torch"), ("cpu", "cpp"), ("cuda", "triton"), ("replay", "triton")])
+def test_what_can_be_timed_is_timed_without_a_word(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert order_of_bench(kind, [name], monkeypatch) == ["baselines timed", f"benchmark {name}"]

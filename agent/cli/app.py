@@ -13,6 +13,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tilecast.agent.cli.mistakes import HintingCommand
+
 COMMANDS: dict[str, tuple[str, str]] = {
     "optimize": ("tilecast.agent.cli.optimize", "optimize"),
     "verify": ("tilecast.agent.cli.verify", "verify"),
@@ -69,7 +71,7 @@ class LazyGroup(TyperGroup):
             command.name = cmd_name
             return _fitting(command)
         single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        single.command(cmd_name)(target)
+        single.command(cmd_name, cls=HintingCommand)(target)
         return _fitting(typer.main.get_command(single))
 
 

@@ -43,13 +43,14 @@ def forecast(
     """
     from tilecast.agent.config import resolve
     from tilecast.sandbox.problem import load_problem
-    from tilecast.sandbox.source import check_parses, load_candidate
+    from tilecast.sandbox.source import check_defines_model, check_parses, load_candidate
 
     settings = resolve({"target": target, "forecaster": forecaster, "model": model})
     read = load_problem(problem)
     given = [load_candidate(path) for path in candidates]
     for path, candidate in zip(candidates, given, strict=True):
         check_parses(candidate.source, path)
+        check_defines_model(candidate.source, path)
     tell_spaces(given)
     hardware = _hardware(settings, read, given)
     chosen = _forecaster(settings, weights)
@@ -84,7 +85,7 @@ def _hardware(settings: Settings, problem: Problem, candidates: list[Candidate])
     from tilecast.agent.machine import gpus
     from tilecast.sandbox.corpus import read_info
     from tilecast.sandbox.errors import UsageError
-    from tilecast.sandbox.hardware import catalogue, require_hardware
+    from tilecast.sandbox.hardware import catalogue, require_device, require_hardware
     from tilecast.tools.forecast.gpu_only import runs_on_cpu
 
     named = None if settings.target is None else require_hardware(settings.target)
@@ -93,12 +94,12 @@ def _hardware(settings: Settings, problem: Problem, candidates: list[Candidate])
     if named is not None:
         return named
     if problem.recorded is not None:
-        return require_hardware(read_info(Path(problem.recorded)).gpu)
+        return require_device(read_info(Path(problem.recorded)).gpu)
     here = gpus()
     if not here:
         known = ", ".join(catalogue())
         raise UsageError(f"there is no GPU here to forecast for: name one with --target (known: {known})")
-    return require_hardware(here[0].name)
+    return require_device(here[0].name)
 
 
 def _forecaster(settings: Settings, weights: str | None) -> Forecaster:

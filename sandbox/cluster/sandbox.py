@@ -26,7 +26,7 @@ from tilecast.sandbox.cluster.options import CPU, GPU, ClusterOptions
 from tilecast.sandbox.cluster.slot import RaySlot
 from tilecast.sandbox.errors import EnvironmentFailure, UsageError
 from tilecast.sandbox.evidence_runner import EvidenceRunner
-from tilecast.sandbox.hardware import find_hardware
+from tilecast.sandbox.hardware import find_hardware, named_hardware
 from tilecast.sandbox.problem import Problem
 from tilecast.sandbox.replay import ReplaySandbox
 from tilecast.sandbox.schema import Measurement, Verification
@@ -86,7 +86,7 @@ class RaySandbox:
         models = sorted({facts.name for facts in found})
         target = self.options.target
         if target is not None and found[0].kind == "cuda":
-            wanted = find_hardware(target)
+            wanted = named_hardware(target)
             fitting = [f for f in found if f.name == target or (wanted is not None and find_hardware(f.name) == wanted)]
             if not fitting:
                 raise EnvironmentFailure(f"--target {target}: the cluster has no such GPU; it has {', '.join(models)}")

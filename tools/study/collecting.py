@@ -9,6 +9,7 @@ from typing import Any
 from tilecast.sandbox.corpus import RecordedProblem
 from tilecast.sandbox.errors import EnvironmentFailure
 from tilecast.sandbox.evidence import EvidenceCollector
+from tilecast.sandbox.hardware import require_device
 from tilecast.tools.forecast.dataset import EvidenceTable
 
 BATCH = 8
@@ -29,10 +30,11 @@ def collect(
     started, done = time.monotonic(), 0
     for record in records:
         own = [variant for other, variant in todo if other is record]
+        gpu = require_device(record.info.gpu).key if own else ""
         for start in range(0, len(own), BATCH):
             part = own[start : start + BATCH]
             try:
-                documents = collector.collect_many(record.problem, part, record.info.gpu)
+                documents = collector.collect_many(record.problem, part, gpu)
             except EnvironmentFailure as error:
                 say(f"no more evidence: {error}; recorded figures are used for {len(todo) - done} variants")
                 return found
