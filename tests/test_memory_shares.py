@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tilecast.sandbox.harness import arena
 from tilecast.sandbox.harness.device_memory import give_back
-from tilecast.sandbox.harness.judge import hogging, room
+from tilecast.sandbox.harness.judge import hogging, idle, room
 from tilecast.sandbox.harness.judge import reference as reference_module
 from tilecast.sandbox.harness.judge.__main__ import Judge
 from tilecast.sandbox.harness.judge.another_try import with_another_try
@@ -40,6 +40,7 @@ from tilecast.sandbox.harness.judge.timing.bench import Benchmark, BenchOptions
 from tilecast.sandbox.harness.judge.timing.place import Place
 from tilecast.sandbox.harness.judge.zygotes import Zygotes
 from tilecast.sandbox.harness.tensors import TensorSpec
+from tilecast.sandbox.harness.wire import Channel
 from tilecast.sandbox.harness.worker import failures
 from tilecast.sandbox.harness.worker.truth import TruthOptions, float64_truth
 
@@ -355,6 +356,29 @@ def test_what_torch_keeps_is_given_back_above_a_limit(monkeypatch: pytest.Monkey
     assert not give_back(torch.device("cuda:0"), 0) and emptied == [1], (
         "over half of the device is free: nobody needs it"
     )
+    assert give_back(torch.device("cuda:0"), 0, idle=True) and emptied == [1, 1], "an idle process does not look again"
+
+
+def test_an_idle_judge_gives_memory_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(idle, "IDLE_S", 0.05)
+    ours, socket = Channel.pair()
+    theirs = Channel(socket)
+    rested: list[float] = []
+    sender = threading.Timer(0.4, lambda: theirs.send({"id": 1}))
+    sender.start()
+    assert idle.next_request(ours, lambda: rested.append(1.0)) == {"id": 1} and rested == [1.0]
+    theirs.send({"id": 2})
+    assert idle.next_request(ours, lambda: rested.append(2.0)) == {"id": 2} and rested == [1.0], "it was at work"
+
+    asked: list[int] = []
+    given: list[tuple[int, bool]] = []
+    monkeypatch.setattr(idle, "kept_bytes", lambda device, sharers: 7 if sharers > 1 else None)
+    monkeypatch.setattr(idle, "give_back", lambda device, over, idle: given.append((over, idle)))
+    reference: Any = SimpleNamespace(rest=asked.append)
+    idle.rest(torch.device("cuda:0"), Quiet(None, 1), [reference])
+    assert (asked, given) == ([], []), "nobody shares the device"
+    idle.rest(torch.device("cuda:0"), Quiet(None, 2), [reference])
+    assert (asked, given) == ([7], [(7, True)])
 
 
 def test_heavy_work_is_done_by_one_judge_at_a_time_and_may_be_nested(tmp_path: Path) -> None:

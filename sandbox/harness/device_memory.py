@@ -22,14 +22,15 @@ def is_roomy(device: torch.device) -> bool:
     return 2 * free > total
 
 
-def give_back(device: torch.device, over_bytes: int) -> bool:
-    """Give what torch keeps for the next tensors back to the device, if it is more than so many bytes and others may need it.
+def give_back(device: torch.device, over_bytes: int, *, idle: bool = False) -> bool:
+    """Give what torch keeps for the next tensors back to the device, if it is more than so many bytes and others may need it:
+    now, or (who is ``idle`` will not look again) later.
 
     Returns:
         Whether it was given back.
     """
     reserved, allocated = cached_bytes(device)
-    if reserved - allocated <= over_bytes or is_roomy(device):
+    if reserved - allocated <= over_bytes or (not idle and is_roomy(device)):
         return False
     torch.cuda.empty_cache()
     return True

@@ -26,6 +26,7 @@ from tilecast.sandbox.harness.judge.build_folders import BuildFolders
 from tilecast.sandbox.harness.judge.describe import describe_problem
 from tilecast.sandbox.harness.judge.failure import EnvironmentBroken, ProblemRefused
 from tilecast.sandbox.harness.judge.hangs import KnownHangs
+from tilecast.sandbox.harness.judge.idle import next_request, rest
 from tilecast.sandbox.harness.judge.lint import lint_study
 from tilecast.sandbox.harness.judge.lint import refused as lint_refused
 from tilecast.sandbox.harness.judge.quiet import Quiet
@@ -188,6 +189,11 @@ class Judge:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
+    def rest(self) -> None:
+        """No request has come for a while."""
+        studies = (study for study in self.studies.values() if isinstance(study, Study))
+        rest(self.device, self.zygotes.quiet, (study.reference for study in studies))
+
     def _lint(self, args: Message, progress: Progress) -> Message:
         try:
             return lint_study(self._study(args["problem"], progress), progress)
@@ -257,7 +263,7 @@ def serve(channel: Channel, judge: Judge) -> None:
     telling = Telling(channel)
     while True:
         try:
-            message = channel.receive(None)
+            message = next_request(channel, lambda: judge.rest())
         except WireClosed:
             return
         telling.begin(message.get("id"))

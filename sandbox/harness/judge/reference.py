@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
@@ -233,6 +233,12 @@ class Reference:
                 if self.proven and (short or not self.session.alive):
                     raise error.of_a_helper() or error from error
                 raise _refusal(error.failure, doing) from error
+
+    def rest(self, keep_bytes: int) -> None:
+        """Have its worker keep no more than so much memory for later, whoever may need it; a worker that is gone keeps none."""
+        if self.session.alive:
+            with suppress(WorkerFailed):
+                self.session.request({"op": "keep_little", "bytes": keep_bytes, "idle": True}, "limit of memory")
 
     def close(self) -> None:
         """End its worker."""

@@ -8,7 +8,7 @@ parts of :func:`truth_bytes`. Beside these, little is held that is not in use:
 - questions drawn ahead: :func:`ahead_bytes`;
 - calls made back to back: :func:`burst_bytes`;
 - what torch keeps for its next tensors, in the judge and in the reference's worker: :func:`kept_bytes`, while less than half of
-  the device is free;
+  the device is free, and of a judge that is idle (``idle``);
 - shared memory of the reference's worker, which is freed above that too.
 
 A device that is full all the same is waited for, :data:`MEMORY_PATIENCE_S`; then comes another try (``Judge._with_room``).

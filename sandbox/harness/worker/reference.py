@@ -118,6 +118,8 @@ class ReferenceHandlers:
     def _keep_little(self, message: Message) -> Message:
         """From now on torch keeps at most so many bytes of the device after a request."""
         self._kept_bytes = int(message["bytes"])
+        if message.get("idle"):
+            give_back(self._memory.device, self._kept_bytes, idle=True)
         return {}
 
     def _extras(self, message: Message) -> Message:
