@@ -149,11 +149,12 @@ def main() -> None:
 
 
 @contextmanager
-def lanes_on(device: str, lanes: int) -> Iterator[list[JudgeClient]]:
-    """New judges that share a device, with a state folder that is thrown away."""
+def lanes_on(device: str, lanes: int, quiet: str = "", sharers: int = 0) -> Iterator[list[JudgeClient]]:
+    """New judges that share a device, with a state folder that is thrown away; with others too, by their lock and number."""
     with ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilecast-state-")))
-        clients = [JudgeClient(device, state, str(state / "quiet"), lanes) for _ in range(lanes)]
+        lock, number = quiet or str(state / "quiet"), sharers or lanes
+        clients = [JudgeClient(device, state, lock, number) for _ in range(lanes)]
         for client in clients:
             stack.callback(client.close)
         yield clients

@@ -26,7 +26,7 @@ from typing import Any
 
 from _bootstrap import ROOT, device_name, header, parser, write
 from _judge import JudgeClient, candidate_of, problem_of
-from throughput import choose, source_of
+from throughput import choose, lanes_on, source_of
 
 TURNS = 300
 ELEMENTS = 4096
@@ -183,11 +183,7 @@ def beside(device: str, folder: Path, count: int, quiet: str, *, work: bool) -> 
                 return
 
     rows = choose(folder, 12)
-    with ExitStack() as stack:
-        state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tilecast-state-")))
-        clients = [JudgeClient(device, state, quiet, count + 1) for _ in range(count)]
-        for client in clients:
-            stack.callback(client.close)
+    with lanes_on(device, count, quiet, count + 1) as clients:
         threads = [
             threading.Thread(target=keep_verifying, args=(client, 3 * index), daemon=True)
             for index, client in enumerate(clients)

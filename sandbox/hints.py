@@ -17,7 +17,7 @@ _SIBLINGS = 5000
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """``; did you mean X?`` with the known name nearest to ``wrong``, whatever their case; empty where none is near."""
-    close = _nearest(wrong, known, _CLOSE)
+    close = nearest(wrong, known, _CLOSE)
     return "" if close is None else f"; did you mean {close}?"
 
 
@@ -30,7 +30,8 @@ def no_such_file(path: Path) -> str:
     return f"{path}: no such file" + ("" if close is None else f"; did you mean {close}?")
 
 
-def _nearest(wrong: str, known: Iterable[str], cutoff: float) -> str | None:
+def nearest(wrong: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The known name most like ``wrong``, whatever their case; None where none is as much alike as ``cutoff``."""
     names = {name.lower(): name for name in known}
     close = difflib.get_close_matches(wrong.lower(), names, 1, cutoff)
     return names[close[0]] if close else None
@@ -44,5 +45,5 @@ def _nearest_path(path: Path) -> Path | None:
             return None
     rest = path.relative_to(wrong)
     beside = [near for near in islice(wrong.parent.iterdir(), _SIBLINGS) if near.suffix == ".py" or near.is_dir()]
-    close = _nearest(wrong.name, [near.name for near in beside if (near / rest).exists()], _CLOSE_PATHS)
+    close = nearest(wrong.name, [near.name for near in beside if (near / rest).exists()], _CLOSE_PATHS)
     return None if close is None else wrong.parent / close / rest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import json
 import threading
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tilecast.sandbox.errors import CandidateError
-from tilecast.sandbox.hints import no_such_file
+from tilecast.sandbox.hints import nearest, no_such_file
 from tilecast.sandbox.schema import Document
 
 Config = dict[str, Any]
@@ -52,8 +51,8 @@ def space_notes(candidate: Candidate) -> list[str]:
     config, notes = candidate.config or {}, []
     for name, values in (candidate.space or {}).items():
         if name not in config:
-            close = difflib.get_close_matches(name, config, 1)
-            meant = f" (did you mean {close[0]!r}?)" if close else ""
+            close = nearest(name, config)
+            meant = "" if close is None else f" (did you mean {close!r}?)"
             notes.append(
                 f"{candidate.name}: SPACE names {name!r}, which CONFIG does not have{meant}: its values change nothing"
             )

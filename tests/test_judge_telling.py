@@ -28,6 +28,9 @@ class KeepsItsFirstSink:
         self.kept(f"at work on {message['op']}")
         return {"ok": True, "result": {}}
 
+    def rest(self) -> None:
+        """It holds nothing."""
+
 
 def replies(messages: list[dict[str, Any]], judge: object) -> list[dict[str, Any]]:
     ours, theirs = Channel.pair()

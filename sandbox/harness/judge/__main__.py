@@ -263,7 +263,7 @@ def serve(channel: Channel, judge: Judge) -> None:
     telling = Telling(channel)
     while True:
         try:
-            message = next_request(channel, lambda: judge.rest())
+            message = next_request(channel, judge.rest)
         except WireClosed:
             return
         telling.begin(message.get("id"))

@@ -107,8 +107,6 @@ def _plainly_right(want: OutputAnswer, allowed: Allowed, rows: Tensor) -> Compar
         found.append(
             torch.stack([norms.square().sum(), square_truth, along, row, torch.linalg.vector_norm(ratio, math.inf)])
         )
-    if not found:
-        return None
     figures = torch.stack(found)
     sums, most = figures[:, :3].sum(0), figures[:, 3:].amax(0)
     square_error, square_truth, along, row, element = values = torch.cat([sums, most]).tolist()

@@ -156,11 +156,13 @@ class _Squares:
 def _largest(means: dict[float, Tensor]) -> Tensor | None:
     if not means:
         return None
-    jumps = _jumps(means) if all(mean.numel() for mean in means.values()) else 0.0
     result, *others = means.values()
+    if not result.numel():
+        return result
+    jumps = _jumps(means)
     for other in others:
-        result = torch.maximum(result, other, out=result)
-    return result.clamp_(min=jumps).sqrt_() if result.numel() else result
+        torch.maximum(result, other, out=result)
+    return result.clamp_(min=jumps).sqrt_()
 
 
 def _jumps(means: dict[float, Tensor]) -> float:

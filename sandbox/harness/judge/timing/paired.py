@@ -147,8 +147,8 @@ class PairedLegs:
             self.waiting[side] = Waiting()
 
     def interference(self) -> float:
-        """What other work on the processors may have done to the ratio; nothing where a device does the work."""
-        return 0.0 if self.rules.flush_bytes else allowance(self.waiting["candidate"], self.waiting["baseline"])
+        """What other work on the processors may have done to the ratio; nothing where a device does the work: none is counted."""
+        return allowance(self.waiting["candidate"], self.waiting["baseline"])
 
     def measure_empty(self, calls: int, times: int) -> None:
         """Legs that do everything but call, in the baseline's worker."""
