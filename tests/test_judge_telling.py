@@ -101,6 +101,9 @@ def test_clocks_that_disagree_in_a_later_request_are_told_there_and_measured_aga
             timed, report = bench._agreed(cast(Any, None), cast(Any, None), "eager", BenchOptions())
             return {"ok": True, "result": {"report": report, "notes": timed.notes}}
 
+        def rest(self) -> None:
+            """It holds nothing."""
+
     found = replies([{"id": 1, "op": "baselines"}, {"id": 2, "op": "bench"}], OneBenchmark())
     assert [one["id"] for one in found] == [1, 2, 2]
     assert found[1]["text"] == "the clocks disagree: measuring once more"

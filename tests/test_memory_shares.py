@@ -380,6 +380,13 @@ def test_an_idle_judge_gives_memory_back_once(monkeypatch: pytest.MonkeyPatch) -
     idle.rest(torch.device("cuda:0"), Quiet(None, 2), [reference])
     assert (asked, given) == ([7], [(7, True)])
 
+    def broken(device: torch.device, over: int, *, idle: bool) -> bool:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(idle, "give_back", broken)
+    idle.rest(torch.device("cuda:0"), Quiet(None, 2), [reference])
+    assert asked == [7, 7], "the next request is told, and no judge dies idle"
+
 
 def test_heavy_work_is_done_by_one_judge_at_a_time_and_may_be_nested(tmp_path: Path) -> None:
     mine, other = Quiet(str(tmp_path / "q"), sharers=2), Quiet(str(tmp_path / "q"), sharers=2)

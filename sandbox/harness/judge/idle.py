@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import torch
 
@@ -34,7 +35,7 @@ def rest(device: torch.device, quiet: Quiet, references: Iterable[Reference]) ->
     over = kept_bytes(device, quiet.sharers)
     if over is None:
         return
-    with quiet.shared():
+    with quiet.shared(), suppress(RuntimeError):  # a device that is broken shows with the next request
         for reference in references:
             reference.rest(over)
         give_back(device, over, idle=True)
